@@ -1,0 +1,1 @@
+set(pilotfish_ops_sources)

@@ -1,0 +1,164 @@
+/* pilotfish: speculative decoding on one device. The whole C API; what is not here is not API.
+ *
+ * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched on
+ * failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing NULL
+ * does nothing. One handle serves one thread at a time, except pf_request_cancel(), which any thread may call. */
+#ifndef PILOTFISH_H
+#define PILOTFISH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PF_API __attribute__((visibility("default")))
+#define PF_VERSION "0.1.0"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cdef:begin (the Python binding is cut from here) */
+typedef int32_t pf_status;
+enum {
+  PF_OK = 0,
+  PF_INVALID_ARGUMENT = -1, /* a value outside its range; the message names it and the limit */
+  PF_OUT_OF_MEMORY = -2,    /* the system refused memory */
+  PF_FILE_MISSING = -3,     /* a file of the bundle is missing or cannot be read */
+  PF_BUNDLE_CORRUPT = -4,   /* wrong size, hash or content */
+  PF_BUNDLE_VERSION = -5,   /* written by another format version */
+  PF_PAIR_MISMATCH = -6,    /* draft and target do not share a vocabulary */
+  PF_ORT_MISSING = -7,      /* ONNX Runtime's library cannot be opened */
+  PF_ORT_VERSION = -8,      /* ONNX Runtime is too old */
+  PF_ORT_FAILED = -9,       /* ONNX Runtime reported an error */
+  PF_BUDGET_TOO_SMALL = -10, /* the memory plan does not fit the budget */
+  PF_CONTEXT_FULL = -11,    /* prompt or output does not fit the context or the free cache blocks */
+  PF_UNSUPPORTED = -12,     /* not available on this device or in this build */
+  PF_INTERNAL = -99         /* a bug in pilotfish */
+};
+
+typedef enum { PF_DEVICE_CPU = 0, PF_DEVICE_CUDA = 1 } pf_device;
+typedef enum { PF_MODEL_TARGET = 0, PF_MODEL_DRAFT = 1 } pf_model;
+typedef enum {
+  PF_ORIGIN_PLAIN = 0,     /* decoded without a draft */
+  PF_ORIGIN_ACCEPTED = 1,  /* drafted and accepted */
+  PF_ORIGIN_CORRECTED = 2, /* the target's own token in place of a rejected one */
+  PF_ORIGIN_BONUS = 3      /* the target's own token after a fully accepted block */
+} pf_origin;
+typedef enum {
+  PF_FINISH_NONE = 0,
+  PF_FINISH_EOS = 1,
+  PF_FINISH_STOP = 2, /* one of stop_ids */
+  PF_FINISH_LENGTH = 3,
+  PF_FINISH_CONTEXT = 4,
+  PF_FINISH_CANCELLED = 5
+} pf_finish;
+
+typedef struct pf_engine pf_engine;
+typedef struct pf_request pf_request;
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t device;               /* pf_device */
+  const char* ort_library;      /* path of libonnxruntime.so.* */
+  int32_t num_threads;          /* 0: one a physical core this process may use */
+  int32_t max_context;          /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
+  int32_t max_draft_tokens;     /* largest num_draft_tokens of a request, 0..63 */
+  int32_t prefill_chunk;        /* prompt rows a pass, 1..4096 */
+  int32_t num_sequences;        /* requests that may be open at once, each with max_context tokens */
+  uint64_t memory_budget_bytes; /* 0: no limit */
+} pf_engine_options;
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t has_draft; /* 0 or 1 */
+  int32_t vocab_size;
+  int32_t max_context;
+  int32_t num_threads;
+  int32_t block_size;      /* tokens a cache block */
+  int32_t num_blocks;      /* cache blocks a model */
+  int32_t num_free_blocks; /* of the target's pool */
+  uint64_t target_weight_bytes;
+  uint64_t draft_weight_bytes;
+  uint64_t target_cache_bytes;
+  uint64_t draft_cache_bytes;
+  uint64_t activation_bytes; /* widest pass, logits included */
+  uint64_t runtime_bytes;    /* ONNX Runtime and this library */
+  uint64_t total_bytes;
+} pf_engine_info;
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t max_new_tokens;   /* >= 1 */
+  int32_t num_draft_tokens; /* K a round; 0 decodes plainly through the same code */
+  int32_t ignore_eos;       /* 0 or 1 */
+  float temperature;        /* 0: greedy */
+  int32_t top_k;            /* 0: off */
+  float top_p;              /* (0, 1]; 1: off */
+  float min_p;              /* [0, 1); 0: off */
+  uint64_t seed;
+  const int32_t* stop_ids; /* copied */
+  size_t num_stop_ids;
+} pf_generate_options;
+
+typedef struct {
+  int32_t id;
+  int32_t origin;   /* pf_origin */
+  float logprob;    /* natural log, from the target's unprocessed logits */
+  double seconds;   /* since pf_request_open */
+} pf_token;
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t num_prompt_tokens;
+  int32_t num_new_tokens;
+  int32_t num_rounds;   /* target passes after prefill */
+  int32_t num_drafted;
+  int32_t num_accepted; /* drafted tokens that were emitted */
+  double prefill_seconds;
+  double draft_seconds;
+  double verify_seconds;
+  double other_seconds; /* sampling, acceptance, cache work */
+} pf_stats;
+
+/* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
+PF_API const char* pf_version(void);
+/* Message of this thread's last failure; valid until its next failing call. Owned by the library. */
+PF_API const char* pf_last_error(void);
+/* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. */
+PF_API const char* pf_cpu_kernels(void);
+/* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
+PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
+
+PF_API void pf_engine_options_init(pf_engine_options* options);
+/* Checks a bundle folder and loads it. The caller closes *engine_out. */
+PF_API pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, pf_engine** engine_out);
+PF_API void pf_engine_close(pf_engine* engine);
+PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out);
+/* The same plan that pf_engine_open makes, from the manifest alone, without loading. */
+PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
+/* Verifies the cache invariants (free + used == total, no block owned twice); PF_INTERNAL names the violation. */
+PF_API pf_status pf_engine_check(const pf_engine* engine);
+/* Logits of every position of ids: float [num_ids, vocab_size] at logits_out. Uses and returns cache blocks. */
+PF_API pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids, float* logits_out);
+/* Times one pass of num_rows rows after context committed tokens, num_repeats times: seconds_out[num_repeats]. */
+PF_API pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context, int32_t num_repeats,
+                                     double* seconds_out);
+
+PF_API void pf_generate_options_init(pf_generate_options* options);
+/* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
+PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids, const pf_generate_options* options,
+                                 pf_request** request_out);
+/* Runs prefill (first call) and one round; writes the round's tokens. capacity must be at least num_draft_tokens + 1.
+ * After *finish_out != PF_FINISH_NONE further calls write no token and report the same reason. On failure the request is
+ * finished and only pf_request_close is of use; the engine stays usable. */
+PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
+                                 pf_finish* finish_out);
+/* Asks the request to end with PF_FINISH_CANCELLED within one round. Any thread. */
+PF_API void pf_request_cancel(pf_request* request);
+PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats_out);
+PF_API void pf_request_close(pf_request* request);
+/* cdef:end */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
