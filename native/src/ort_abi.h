@@ -1,0 +1,276 @@
+// The part of ONNX Runtime's C ABI that pilotfish uses; the wheels ship no headers. OrtApi is a table of function
+// pointers that only ever grows, so a function is its position in the table and its signature. Knows nothing about
+// pilotfish. Call one as ort_abi::CreateEnv(api, ORT_LOGGING_LEVEL_WARNING, "name", &env).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct OrtAllocator;
+struct OrtCustomOpDomain;
+struct OrtEnv;
+struct OrtIoBinding;
+struct OrtKernelContext;
+struct OrtKernelInfo;
+struct OrtMemoryInfo;
+struct OrtOpAttr;
+struct OrtRunOptions;
+struct OrtSession;
+struct OrtSessionOptions;
+struct OrtShapeInferContext;
+struct OrtStatus;  // nullptr means success
+struct OrtTensorTypeAndShapeInfo;
+struct OrtTypeInfo;
+struct OrtValue;
+
+struct OrtApi {
+  void (*functions[1])();  // as many as the version asked for has
+};
+
+struct OrtApiBase {
+  const OrtApi* (*GetApi)(uint32_t version);  // nullptr: this ONNX Runtime is older than `version`
+  const char* (*GetVersionString)();
+};
+
+inline constexpr uint32_t kOrtApiVersion = 22;  // served by ONNX Runtime 1.22 and later
+
+enum OrtErrorCode {
+  ORT_OK = 0,
+  ORT_FAIL = 1,
+  ORT_INVALID_ARGUMENT = 2,
+  ORT_NO_SUCHFILE = 3,
+  ORT_NO_MODEL = 4,
+  ORT_ENGINE_ERROR = 5,
+  ORT_RUNTIME_EXCEPTION = 6,
+  ORT_INVALID_PROTOBUF = 7,
+  ORT_MODEL_LOADED = 8,
+  ORT_NOT_IMPLEMENTED = 9,
+  ORT_INVALID_GRAPH = 10,
+  ORT_EP_FAIL = 11
+};
+
+enum OrtLoggingLevel {
+  ORT_LOGGING_LEVEL_VERBOSE = 0,
+  ORT_LOGGING_LEVEL_INFO = 1,
+  ORT_LOGGING_LEVEL_WARNING = 2,
+  ORT_LOGGING_LEVEL_ERROR = 3,
+  ORT_LOGGING_LEVEL_FATAL = 4
+};
+
+enum GraphOptimizationLevel { ORT_DISABLE_ALL = 0, ORT_ENABLE_BASIC = 1, ORT_ENABLE_EXTENDED = 2, ORT_ENABLE_ALL = 99 };
+
+enum ExecutionMode { ORT_SEQUENTIAL = 0, ORT_PARALLEL = 1 };
+
+enum OrtAllocatorType { OrtInvalidAllocator = -1, OrtDeviceAllocator = 0, OrtArenaAllocator = 1 };
+
+enum OrtMemType { OrtMemTypeCPUInput = -2, OrtMemTypeCPUOutput = -1, OrtMemTypeDefault = 0 };
+
+enum OrtOpAttrType {
+  ORT_OP_ATTR_UNDEFINED = 0,
+  ORT_OP_ATTR_INT = 1,
+  ORT_OP_ATTR_INTS = 2,
+  ORT_OP_ATTR_FLOAT = 3,
+  ORT_OP_ATTR_FLOATS = 4,
+  ORT_OP_ATTR_STRING = 5
+};
+
+enum ONNXTensorElementDataType {
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED = 0,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT = 1,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 = 2,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8 = 3,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16 = 4,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16 = 5,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32 = 6,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 = 7,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING = 8,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL = 9,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 = 10,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE = 11,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32 = 12,
+  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64 = 13
+};
+
+enum OrtCustomOpInputOutputCharacteristic {
+  INPUT_OUTPUT_REQUIRED = 0,
+  INPUT_OUTPUT_OPTIONAL = 1,
+  INPUT_OUTPUT_VARIADIC = 2
+};
+
+// ONNX Runtime keeps the pointer to a custom operator, so it must outlive every session that uses it.
+struct OrtCustomOp {
+  uint32_t version;
+  void* (*CreateKernel)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*);
+  const char* (*GetName)(const OrtCustomOp*);
+  const char* (*GetExecutionProviderType)(const OrtCustomOp*);  // nullptr: CPU
+  ONNXTensorElementDataType (*GetInputType)(const OrtCustomOp*, size_t index);
+  size_t (*GetInputTypeCount)(const OrtCustomOp*);
+  ONNXTensorElementDataType (*GetOutputType)(const OrtCustomOp*, size_t index);
+  size_t (*GetOutputTypeCount)(const OrtCustomOp*);
+  void (*KernelCompute)(void* kernel, OrtKernelContext*);
+  void (*KernelDestroy)(void* kernel);
+  OrtCustomOpInputOutputCharacteristic (*GetInputCharacteristic)(const OrtCustomOp*, size_t index);
+  OrtCustomOpInputOutputCharacteristic (*GetOutputCharacteristic)(const OrtCustomOp*, size_t index);
+  OrtMemType (*GetInputMemoryType)(const OrtCustomOp*, size_t index);
+  int (*GetVariadicInputMinArity)(const OrtCustomOp*);
+  int (*GetVariadicInputHomogeneity)(const OrtCustomOp*);
+  int (*GetVariadicOutputMinArity)(const OrtCustomOp*);
+  int (*GetVariadicOutputHomogeneity)(const OrtCustomOp*);
+  OrtStatus* (*CreateKernelV2)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*, void** kernel);
+  OrtStatus* (*KernelComputeV2)(void* kernel, OrtKernelContext*);
+  OrtStatus* (*InferOutputShapeFn)(const OrtCustomOp*, OrtShapeInferContext*);
+  int (*GetStartVersion)(const OrtCustomOp*);
+  int (*GetEndVersion)(const OrtCustomOp*);
+  size_t (*GetMayInplace)(int** input_index, int** output_index);
+  void (*ReleaseMayInplace)(int* input_index, int* output_index);
+  size_t (*GetAliasMap)(int** input_index, int** output_index);
+  void (*ReleaseAliasMap)(int* input_index, int* output_index);
+};
+
+namespace ort_abi {
+
+// One entry of the table: its position and its signature.
+template <size_t kSlot, typename Signature>
+struct Function;
+
+template <size_t kSlot, typename Result, typename... Arguments>
+struct Function<kSlot, Result(Arguments...)> {
+  Result operator()(const OrtApi* api, Arguments... arguments) const {
+    const auto table = static_cast<void (*const*)()>(api->functions);
+    return reinterpret_cast<Result (*)(Arguments...)>(table[kSlot])(arguments...);
+  }
+};
+
+template <size_t kSlot, typename Object>
+using Release = Function<kSlot, void(Object*)>;
+
+using Names = const char* const*;
+using ElementType = ONNXTensorElementDataType;
+using ShapeInfo = OrtTensorTypeAndShapeInfo;
+
+// Status and environment
+inline constexpr Function<0, OrtStatus*(OrtErrorCode, const char* message)> CreateStatus;
+inline constexpr Function<1, OrtErrorCode(const OrtStatus*)> GetErrorCode;
+inline constexpr Function<2, const char*(const OrtStatus*)> GetErrorMessage;
+inline constexpr Function<3, OrtStatus*(OrtLoggingLevel, const char* log_id, OrtEnv**)> CreateEnv;
+inline constexpr Function<6, OrtStatus*(const OrtEnv*)> DisableTelemetryEvents;
+
+// Sessions
+inline constexpr Function<7, OrtStatus*(const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**)>
+    CreateSession;
+inline constexpr Function<8, OrtStatus*(const OrtEnv*, const void* model, size_t num_bytes, const OrtSessionOptions*,
+                                        OrtSession**)>
+    CreateSessionFromArray;
+inline constexpr Function<9, OrtStatus*(OrtSession*, const OrtRunOptions*, Names inputs, const OrtValue* const*,
+                                        size_t num_inputs, Names outputs, size_t num_outputs, OrtValue**)>
+    Run;
+inline constexpr Function<30, OrtStatus*(const OrtSession*, size_t*)> SessionGetInputCount;
+inline constexpr Function<31, OrtStatus*(const OrtSession*, size_t*)> SessionGetOutputCount;
+inline constexpr Function<33, OrtStatus*(const OrtSession*, size_t index, OrtTypeInfo**)> SessionGetInputTypeInfo;
+inline constexpr Function<34, OrtStatus*(const OrtSession*, size_t index, OrtTypeInfo**)> SessionGetOutputTypeInfo;
+inline constexpr Function<36, OrtStatus*(const OrtSession*, size_t index, OrtAllocator*, char** name)>
+    SessionGetInputName;
+inline constexpr Function<37, OrtStatus*(const OrtSession*, size_t index, OrtAllocator*, char** name)>
+    SessionGetOutputName;
+inline constexpr Function<133, OrtStatus*(OrtSession*, const OrtRunOptions*, const OrtIoBinding*)> RunWithBinding;
+
+// Session options
+inline constexpr Function<10, OrtStatus*(OrtSessionOptions**)> CreateSessionOptions;
+inline constexpr Function<13, OrtStatus*(OrtSessionOptions*, ExecutionMode)> SetSessionExecutionMode;
+inline constexpr Function<14, OrtStatus*(OrtSessionOptions*, const char* file_prefix)> EnableProfiling;
+inline constexpr Function<16, OrtStatus*(OrtSessionOptions*)> EnableMemPattern;
+inline constexpr Function<17, OrtStatus*(OrtSessionOptions*)> DisableMemPattern;
+inline constexpr Function<18, OrtStatus*(OrtSessionOptions*)> EnableCpuMemArena;
+inline constexpr Function<19, OrtStatus*(OrtSessionOptions*)> DisableCpuMemArena;
+inline constexpr Function<22, OrtStatus*(OrtSessionOptions*, int severity)> SetSessionLogSeverityLevel;
+inline constexpr Function<23, OrtStatus*(OrtSessionOptions*, GraphOptimizationLevel)> SetSessionGraphOptimizationLevel;
+inline constexpr Function<24, OrtStatus*(OrtSessionOptions*, int num_threads)> SetIntraOpNumThreads;
+inline constexpr Function<25, OrtStatus*(OrtSessionOptions*, int num_threads)> SetInterOpNumThreads;
+inline constexpr Function<130, OrtStatus*(OrtSessionOptions*, const char* key, const char* value)>
+    AddSessionConfigEntry;
+inline constexpr Function<150, OrtStatus*(OrtSessionOptions*, const char* name, const OrtValue*)> AddInitializer;
+
+// Run options
+inline constexpr Function<39, OrtStatus*(OrtRunOptions**)> CreateRunOptions;
+inline constexpr Function<46, OrtStatus*(OrtRunOptions*)> RunOptionsSetTerminate;
+inline constexpr Function<47, OrtStatus*(OrtRunOptions*)> RunOptionsUnsetTerminate;
+inline constexpr Function<165, OrtStatus*(OrtRunOptions*, const char* key, const char* value)> AddRunConfigEntry;
+
+// Custom operators
+inline constexpr Function<26, OrtStatus*(const char* domain, OrtCustomOpDomain**)> CreateCustomOpDomain;
+inline constexpr Function<27, OrtStatus*(OrtCustomOpDomain*, const OrtCustomOp*)> CustomOpDomain_Add;
+inline constexpr Function<28, OrtStatus*(OrtSessionOptions*, OrtCustomOpDomain*)> AddCustomOpDomain;
+
+// Memory and tensors
+inline constexpr Function<49, OrtStatus*(const OrtMemoryInfo*, void* data, size_t num_bytes, const int64_t* shape,
+                                         size_t rank, ElementType, OrtValue**)>
+    CreateTensorWithDataAsOrtValue;
+inline constexpr Function<50, OrtStatus*(const OrtValue*, int*)> IsTensor;
+inline constexpr Function<51, OrtStatus*(OrtValue*, void**)> GetTensorMutableData;
+inline constexpr Function<55, OrtStatus*(const OrtTypeInfo*, const ShapeInfo**)> CastTypeInfoToTensorInfo;
+inline constexpr Function<57, OrtStatus*(ShapeInfo**)> CreateTensorTypeAndShapeInfo;
+inline constexpr Function<58, OrtStatus*(ShapeInfo*, ElementType)> SetTensorElementType;
+inline constexpr Function<59, OrtStatus*(ShapeInfo*, const int64_t* dims, size_t rank)> SetDimensions;
+inline constexpr Function<60, OrtStatus*(const ShapeInfo*, ElementType*)> GetTensorElementType;
+inline constexpr Function<61, OrtStatus*(const ShapeInfo*, size_t* rank)> GetDimensionsCount;
+inline constexpr Function<62, OrtStatus*(const ShapeInfo*, int64_t* dims, size_t rank)> GetDimensions;
+inline constexpr Function<64, OrtStatus*(const ShapeInfo*, size_t*)> GetTensorShapeElementCount;
+inline constexpr Function<65, OrtStatus*(const OrtValue*, ShapeInfo**)> GetTensorTypeAndShape;
+inline constexpr Function<69, OrtStatus*(OrtAllocatorType, OrtMemType, OrtMemoryInfo**)> CreateCpuMemoryInfo;
+inline constexpr Function<76, OrtStatus*(OrtAllocator*, void*)> AllocatorFree;
+inline constexpr Function<78, OrtStatus*(OrtAllocator**)> GetAllocatorWithDefaultOptions;
+
+// IO binding
+inline constexpr Function<134, OrtStatus*(OrtSession*, OrtIoBinding**)> CreateIoBinding;
+inline constexpr Function<136, OrtStatus*(OrtIoBinding*, const char* name, const OrtValue*)> BindInput;
+inline constexpr Function<137, OrtStatus*(OrtIoBinding*, const char* name, const OrtValue*)> BindOutput;
+inline constexpr Function<138, OrtStatus*(OrtIoBinding*, const char* name, const OrtMemoryInfo*)> BindOutputToDevice;
+inline constexpr Function<140, OrtStatus*(const OrtIoBinding*, OrtAllocator*, OrtValue***, size_t*)>
+    GetBoundOutputValues;
+inline constexpr Function<141, void(OrtIoBinding*)> ClearBoundInputs;
+inline constexpr Function<142, void(OrtIoBinding*)> ClearBoundOutputs;
+
+// Inside a custom operator
+inline constexpr Function<85, OrtStatus*(const OrtKernelInfo*, const char* name, float*)> KernelInfoGetAttribute_float;
+inline constexpr Function<86, OrtStatus*(const OrtKernelInfo*, const char* name, int64_t*)>
+    KernelInfoGetAttribute_int64;
+inline constexpr Function<87, OrtStatus*(const OrtKernelInfo*, const char* name, char*, size_t*)>
+    KernelInfoGetAttribute_string;
+inline constexpr Function<88, OrtStatus*(const OrtKernelContext*, size_t*)> KernelContext_GetInputCount;
+inline constexpr Function<90, OrtStatus*(const OrtKernelContext*, size_t index, const OrtValue**)>
+    KernelContext_GetInput;
+inline constexpr Function<91, OrtStatus*(OrtKernelContext*, size_t index, const int64_t* dims, size_t rank, OrtValue**)>
+    KernelContext_GetOutput;
+inline constexpr Function<230, OrtStatus*(const OrtKernelInfo*, size_t*)> KernelInfo_GetInputCount;
+inline constexpr Function<244, OrtStatus*(const OrtKernelInfo*, char*, size_t*)> KernelInfo_GetNodeName;
+inline constexpr Function<249, OrtStatus*(const OrtKernelInfo*, size_t index, int* is_constant, const OrtValue**)>
+    KernelInfoGetConstantInput_tensor;
+inline constexpr Function<267, OrtStatus*(const OrtShapeInferContext*, size_t*)> ShapeInferContext_GetInputCount;
+inline constexpr Function<268, OrtStatus*(const OrtShapeInferContext*, size_t index, ShapeInfo**)>
+    ShapeInferContext_GetInputTypeShape;
+inline constexpr Function<269, OrtStatus*(const OrtShapeInferContext*, const char* name, const OrtOpAttr**)>
+    ShapeInferContext_GetAttribute;
+inline constexpr Function<270, OrtStatus*(const OrtShapeInferContext*, size_t index, const ShapeInfo*)>
+    ShapeInferContext_SetOutputTypeShape;
+inline constexpr Function<271, OrtStatus*(ShapeInfo*, const char* names[], size_t rank)> SetSymbolicDimensions;
+inline constexpr Function<272, OrtStatus*(const OrtOpAttr*, OrtOpAttrType, void* data, size_t num_bytes, size_t*)>
+    ReadOpAttr;
+// num_batch 0: one call a unit, balanced by the pool.
+inline constexpr Function<274, OrtStatus*(const OrtKernelContext*, void (*)(void*, size_t), size_t total,
+                                          size_t num_batch, void* data)>
+    KernelContext_ParallelFor;
+
+// Owners' other halves
+inline constexpr Release<92, OrtEnv> ReleaseEnv;
+inline constexpr Release<93, OrtStatus> ReleaseStatus;
+inline constexpr Release<94, OrtMemoryInfo> ReleaseMemoryInfo;
+inline constexpr Release<95, OrtSession> ReleaseSession;
+inline constexpr Release<96, OrtValue> ReleaseValue;
+inline constexpr Release<97, OrtRunOptions> ReleaseRunOptions;
+inline constexpr Release<98, OrtTypeInfo> ReleaseTypeInfo;
+inline constexpr Release<99, ShapeInfo> ReleaseTensorTypeAndShapeInfo;
+inline constexpr Release<100, OrtSessionOptions> ReleaseSessionOptions;
+inline constexpr Release<101, OrtCustomOpDomain> ReleaseCustomOpDomain;
+inline constexpr Release<135, OrtIoBinding> ReleaseIoBinding;
+
+}  // namespace ort_abi
