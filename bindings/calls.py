@@ -1,0 +1,166 @@
+"""One typed function a C function. Python outside this package sees ints, strings, arrays, records and exceptions.
+
+cffi drops the GIL during every call, so other Python threads run; a handle still serves one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from pilotfish.bindings._ffi import ffi, lib
+from pilotfish.bindings.handle import EngineHandle, RequestHandle
+from pilotfish.bindings.records import (
+    EngineInfo,
+    EngineOptions,
+    Finish,
+    Model,
+    Origin,
+    RequestOptions,
+    RequestStats,
+    Token,
+)
+from pilotfish.bindings.status import check
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Record = TypeVar("Record", EngineInfo, RequestStats)
+
+_ORIGINS = tuple(Origin)
+_ORT_VERSION_BYTES = 64
+
+
+def version() -> str:
+    """Version of the loaded libpilotfish."""
+    return _text(lib.pf_version())
+
+
+def header_version() -> str:
+    """PF_VERSION of the header this package was built from."""
+    return _text(lib.PF_VERSION)
+
+
+def cpu_kernels() -> str:
+    """Instruction set whose kernels run on this machine: "avx512vnni", "avx2" or "portable"."""
+    return _text(lib.pf_cpu_kernels())
+
+
+def ort_version(ort_library: str) -> str:
+    """Version of the ONNX Runtime library at a path."""
+    buffer = ffi.new("char[]", _ORT_VERSION_BYTES)
+    check(lib.pf_ort_version(os.fsencode(ort_library), buffer, _ORT_VERSION_BYTES))
+    return _text(buffer)
+
+
+def engine_open(bundle: str, options: EngineOptions) -> EngineHandle:
+    """Check and load the bundle folder."""
+    out = ffi.new("pf_engine**")
+    struct, _keep_alive = _engine_options(options)
+    check(lib.pf_engine_open(os.fsencode(bundle), struct, out))
+    return EngineHandle(out[0], lib.pf_engine_close)
+
+
+def plan(bundle: str, options: EngineOptions) -> EngineInfo:
+    """The memory plan of engine_open, without loading."""
+    info = ffi.new("pf_engine_info*", {"struct_size": ffi.sizeof("pf_engine_info")})
+    struct, _keep_alive = _engine_options(options)
+    check(lib.pf_plan(os.fsencode(bundle), struct, info))
+    return _record(EngineInfo, info)
+
+
+def engine_info(engine: EngineHandle) -> EngineInfo:
+    """What was loaded, and the number of free cache blocks now."""
+    info = ffi.new("pf_engine_info*", {"struct_size": ffi.sizeof("pf_engine_info")})
+    check(lib.pf_engine_get_info(engine.pointer, info))
+    return _record(EngineInfo, info)
+
+
+def engine_check(engine: EngineHandle) -> None:
+    """Raise InternalError if a cache invariant is violated."""
+    check(lib.pf_engine_check(engine.pointer))
+
+
+def engine_logits(engine: EngineHandle, model: Model, ids: NDArray[np.int32], vocab_size: int) -> NDArray[np.float32]:
+    """Logits of every position of ids: [num_ids, vocab_size]."""
+    logits = np.empty((len(ids), vocab_size), dtype=np.float32)
+    ids_view = ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32))
+    logits_view = ffi.from_buffer("float[]", logits, require_writable=True)
+    check(lib.pf_engine_logits(engine.pointer, model, ids_view, len(ids), logits_view))
+    return logits
+
+
+def engine_time_pass(
+    engine: EngineHandle, model: Model, num_rows: int, context: int, num_repeats: int
+) -> NDArray[np.float64]:
+    """Seconds of each of num_repeats passes of num_rows rows after context committed tokens."""
+    seconds = np.empty(num_repeats, dtype=np.float64)
+    view = ffi.from_buffer("double[]", seconds, require_writable=True)
+    check(lib.pf_engine_time_pass(engine.pointer, model, num_rows, context, num_repeats, view))
+    return seconds
+
+
+def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestOptions) -> RequestHandle:
+    """Reserve cache blocks for the prompt and its continuation."""
+    out = ffi.new("pf_request**")
+    struct = ffi.new("pf_generate_options*")
+    lib.pf_generate_options_init(struct)
+    for name in ("max_new_tokens", "num_draft_tokens", "temperature", "top_k", "top_p", "min_p", "seed"):
+        setattr(struct, name, getattr(options, name))
+    struct.ignore_eos = int(options.ignore_eos)
+    stop_ids = ffi.new("int32_t[]", list(options.stop_ids))
+    struct.stop_ids = stop_ids
+    struct.num_stop_ids = len(options.stop_ids)
+    ids_view = ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32))
+    check(lib.pf_request_open(engine.pointer, ids_view, len(ids), struct, out))
+    return RequestHandle(out[0], lib.pf_request_close, options.num_draft_tokens + 1)
+
+
+def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
+    """Run one round, the first call prefill before it: its tokens, and why the request ended if it did."""
+    check(lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish))
+    tokens = [
+        Token(token.id, _ORIGINS[token.origin], token.logprob, token.seconds)
+        for token in request.tokens[0 : request.num_tokens[0]]
+    ]
+    return tokens, Finish(request.finish[0])
+
+
+def request_cancel(request: RequestHandle) -> None:
+    """Ask the request to end within one round. Any thread; nothing happens once it is closed."""
+    request.cancel(lib.pf_request_cancel)
+
+
+def request_stats(request: RequestHandle) -> RequestStats:
+    """The request's counters so far."""
+    stats = ffi.new("pf_stats*", {"struct_size": ffi.sizeof("pf_stats")})
+    check(lib.pf_request_get_stats(request.pointer, stats))
+    return _record(RequestStats, stats)
+
+
+def _engine_options(options: EngineOptions) -> tuple[Any, Any]:
+    """The C struct, and the string it points to, which must live as long."""
+    struct = ffi.new("pf_engine_options*")
+    lib.pf_engine_options_init(struct)
+    library = ffi.new("char[]", os.fsencode(options.ort_library))
+    struct.ort_library = library
+    struct.device = int(options.device)
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name not in ("ort_library", "device") and value is not None:
+            setattr(struct, field.name, value)
+    return struct, library
+
+
+def _record(record: type[Record], struct: Any) -> Record:
+    values = {field.name: getattr(struct, field.name) for field in fields(record)}
+    if "has_draft" in values:
+        values["has_draft"] = bool(values["has_draft"])
+    return record(**values)
+
+
+def _text(pointer: Any) -> str:
+    return str(ffi.string(pointer).decode("utf-8", errors="replace"))

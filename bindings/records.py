@@ -1,0 +1,114 @@
+"""The C API's structs and enums as Python values. Units and meanings are pilotfish.h's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Device(IntEnum):
+    """Where the models run."""
+
+    CPU = 0
+    CUDA = 1
+
+
+class Model(IntEnum):
+    """A model of the bundle."""
+
+    TARGET = 0
+    DRAFT = 1
+
+
+class Origin(IntEnum):
+    """How a token came to be emitted."""
+
+    PLAIN = 0
+    ACCEPTED = 1
+    CORRECTED = 2
+    BONUS = 3
+
+
+class Finish(IntEnum):
+    """Why a request ended; NONE while it runs."""
+
+    NONE = 0
+    EOS = 1
+    STOP = 2
+    LENGTH = 3
+    CONTEXT = 4
+    CANCELLED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """pf_engine_options; None keeps the library's default."""
+
+    ort_library: str
+    device: Device = Device.CPU
+    num_threads: int | None = None
+    max_context: int | None = None
+    max_draft_tokens: int | None = None
+    prefill_chunk: int | None = None
+    num_sequences: int | None = None
+    memory_budget_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """pf_engine_info: what was loaded, or what the plan would load."""
+
+    has_draft: bool
+    vocab_size: int
+    max_context: int
+    num_threads: int
+    block_size: int
+    num_blocks: int
+    num_free_blocks: int
+    target_weight_bytes: int
+    draft_weight_bytes: int
+    target_cache_bytes: int
+    draft_cache_bytes: int
+    activation_bytes: int
+    runtime_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """pf_generate_options."""
+
+    max_new_tokens: int
+    num_draft_tokens: int
+    ignore_eos: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    stop_ids: tuple[int, ...]
+
+
+class Token(NamedTuple):
+    """pf_token: one emitted token."""
+
+    id: int
+    origin: Origin
+    logprob: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStats:
+    """pf_stats: the counters of one request."""
+
+    num_prompt_tokens: int
+    num_new_tokens: int
+    num_rounds: int
+    num_drafted: int
+    num_accepted: int
+    prefill_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float

@@ -1,0 +1,29 @@
+"""pf_status -> exception."""
+
+from __future__ import annotations
+
+from pilotfish.bindings import errors
+from pilotfish.bindings._ffi import ffi, lib
+
+EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
+    lib.PF_INVALID_ARGUMENT: errors.InvalidArgumentError,
+    lib.PF_OUT_OF_MEMORY: errors.OutOfMemoryError,
+    lib.PF_FILE_MISSING: errors.BundleFileMissingError,
+    lib.PF_BUNDLE_CORRUPT: errors.BundleCorruptError,
+    lib.PF_BUNDLE_VERSION: errors.BundleVersionError,
+    lib.PF_PAIR_MISMATCH: errors.PairMismatchError,
+    lib.PF_ORT_MISSING: errors.OnnxRuntimeMissingError,
+    lib.PF_ORT_VERSION: errors.OnnxRuntimeVersionError,
+    lib.PF_ORT_FAILED: errors.OnnxRuntimeFailedError,
+    lib.PF_BUDGET_TOO_SMALL: errors.BudgetTooSmallError,
+    lib.PF_CONTEXT_FULL: errors.ContextFullError,
+    lib.PF_UNSUPPORTED: errors.UnsupportedError,
+    lib.PF_INTERNAL: errors.InternalError,
+}
+
+
+def check(status: int) -> None:
+    """Raise the exception of ``status`` with the library's message, unless it is PF_OK."""
+    if status != lib.PF_OK:
+        text = ffi.string(lib.pf_last_error()).decode("utf-8", errors="replace")
+        raise EXCEPTIONS.get(status, errors.InternalError)(text)

@@ -1,0 +1,27 @@
+# The cffi module: its declarations are cut from pilotfish.h, so the header is the only place where the API is spelled.
+if(NOT Python_Development.SABIModule_FOUND)
+  message(FATAL_ERROR "Python's development headers are missing (Debian: python3-dev)")
+endif()
+
+set(ffi_dir "${CMAKE_CURRENT_BINARY_DIR}/ffi")
+set(ffi_header "${CMAKE_CURRENT_SOURCE_DIR}/include/pilotfish.h")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${ffi_header}")
+file(READ "${ffi_header}" declarations)
+string(REGEX REPLACE ".*/\\* cdef:begin[^\n]*\n(.*)/\\* cdef:end.*" "\\1" declarations "${declarations}")
+string(REPLACE "PF_API " "" declarations "${declarations}")
+string(APPEND declarations "static char *const PF_VERSION;\n")
+file(CONFIGURE OUTPUT "${ffi_dir}/pilotfish.cdef" CONTENT "${declarations}" @ONLY)
+file(CONFIGURE OUTPUT "${ffi_dir}/prelude.c" CONTENT "#include \"pilotfish.h\"\n" @ONLY)
+add_custom_command(
+  OUTPUT "${ffi_dir}/_ffi.c"
+  COMMAND "${Python_EXECUTABLE}" -m cffi.gen_src read-sources pilotfish.bindings._ffi
+          "${ffi_dir}/pilotfish.cdef" "${ffi_dir}/prelude.c" "${ffi_dir}/_ffi.c"
+  DEPENDS "${ffi_dir}/pilotfish.cdef" "${ffi_dir}/prelude.c"
+  VERBATIM)
+
+python_add_library(_ffi MODULE USE_SABI 3.10 WITH_SOABI "${ffi_dir}/_ffi.c")
+target_link_libraries(_ffi PRIVATE pilotfish)
+set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")
+
+install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings)
+install(FILES "${ffi_header}" DESTINATION pilotfish/bindings/include)

@@ -1,0 +1,5 @@
+"""Lossless speculative decoding on one constrained device: ``from pilotfish import Engine``."""
+
+from pilotfish.runtime import Engine, Event, Result, Stats
+
+__all__ = ["Engine", "Event", "Result", "Stats"]

@@ -1,0 +1,254 @@
+"""Engine: a loaded bundle. Reading order: engine -> token_stream -> tokenizer, stop_strings."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pilotfish.bindings import (
+    ContextFullError,
+    Device,
+    EngineInfo,
+    EngineOptions,
+    InvalidArgumentError,
+    Model,
+    calls,
+)
+from pilotfish.runtime.chat_template import ChatTemplate
+from pilotfish.runtime.manifest import Manifest, read_manifest
+from pilotfish.runtime.memory import parse_bytes
+from pilotfish.runtime.options import INT32_MAX, GenerateKeywords, GenerateOptions, check_ids
+from pilotfish.runtime.ort import ort_library
+from pilotfish.runtime.token_stream import TokenStream
+from pilotfish.runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self, Unpack
+
+    from pilotfish.runtime.results import Result
+
+DEFAULT_MAX_DRAFT_TOKENS = 16
+
+
+class Engine:
+    """A bundle, loaded and ready to generate.
+
+    It may be used from several threads; they take turns round by round. While the native engine works, other Python
+    threads run.
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        memory_budget: int | str | None = None,
+        max_context: int | None = None,
+        max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
+        num_sequences: int = 1,
+    ) -> None:
+        """Check and load a bundle folder.
+
+        Args:
+            bundle: the folder that ``pilotfish export`` wrote.
+            device: "cpu" or "cuda".
+            threads: threads of a pass; None takes one a physical core.
+            memory_budget: bytes for everything, as 6442450944 or "6GiB"; None sets no limit.
+            max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
+            max_draft_tokens: largest num_draft_tokens a generation may ask for.
+            num_sequences: generations that may be open at once, each with max_context tokens.
+
+        Raises:
+            PilotfishError: the subclass says what is wrong; see pilotfish.bindings.errors.
+        """
+        options = engine_options(
+            device=device,
+            threads=threads,
+            memory_budget=memory_budget,
+            max_context=max_context,
+            max_draft_tokens=max_draft_tokens,
+            num_sequences=num_sequences,
+            library=str(ort_library(check_device(device))),
+        )
+        self._max_draft_tokens = max_draft_tokens
+        self._manifest = read_manifest(Path(bundle))
+        self._handle = calls.engine_open(str(bundle), options)
+        # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.
+        self._lock = threading.RLock()
+        self._tokenizer = Tokenizer(self._manifest)
+        self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
+        self._info = calls.engine_info(self._handle)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The bundle's description."""
+        return self._manifest
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of target and draft."""
+        return self._tokenizer
+
+    @property
+    def info(self) -> EngineInfo:
+        """Sizes of what is loaded, and the free cache blocks now."""
+        with self._lock:
+            return calls.engine_info(self._handle)
+
+    def generate(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> Result:
+        """Continue a prompt (text or token ids) and return the whole continuation.
+
+        Args:
+            prompt: text or token ids.
+            options: max_new_tokens, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids and
+                ignore_eos, as GenerateOptions explains them.
+
+        Raises:
+            InvalidArgumentError: a value outside its range.
+            ContextFullError: the prompt leaves no room in the context.
+            TypeError: an option that does not exist.
+        """
+        with self.stream(prompt, **options) as stream:
+            return stream.result()
+
+    def stream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> TokenStream:
+        """Continue a prompt and yield one Event a token; arguments and errors are generate()'s."""
+        ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return self._open(ids, GenerateOptions(**options))
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> Result:
+        """Answer a conversation of {"role", "content"} messages; options and errors are generate()'s.
+
+        Raises:
+            UnsupportedError: the bundle has no chat template.
+        """
+        with self.stream_chat(messages, **options) as stream:
+            return stream.result()
+
+    def stream_chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> TokenStream:
+        """Answer a conversation and yield one Event a token; arguments and errors are chat()'s."""
+        prompt = self._chat_template.render(messages)
+        return self._open(self._tokenizer.encode_rendered(prompt), GenerateOptions(**options))
+
+    def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
+        """A model's logits at every position of ids: [len(ids), vocab_size]."""
+        self._check_prompt(ids)
+        with self._lock:
+            return calls.engine_logits(self._handle, model, np.asarray(ids, dtype=np.int32), self._info.vocab_size)
+
+    def time_pass(
+        self, num_rows: int, *, context: int, num_repeats: int, model: Model = Model.TARGET
+    ) -> NDArray[np.float64]:
+        """Seconds of each of num_repeats passes of num_rows rows after context committed tokens."""
+        with self._lock:
+            return calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats)
+
+    def check(self) -> None:
+        """Raise InternalError if the caches break an invariant (free + used = total, no block owned twice)."""
+        with self._lock:
+            calls.engine_check(self._handle)
+
+    def close(self) -> None:
+        """Free the models; streams that are still open keep them until they are closed. Closing twice is fine."""
+        with self._lock:
+            self._handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, ids: list[int], options: GenerateOptions) -> TokenStream:
+        self._check_prompt(ids)
+        request = options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
+        array = np.asarray(ids, dtype=np.int32)
+        return TokenStream(
+            self._handle,
+            self._lock,
+            self._tokenizer,
+            ids=array,
+            request=request,
+            stop_strings=options.stop_strings,
+        )
+
+    def _check_prompt(self, ids: Sequence[int]) -> None:
+        if not ids:
+            message = "the prompt is empty, must hold at least one token"
+            raise InvalidArgumentError(message)
+        if len(ids) > self._info.max_context:
+            message = f"the prompt has {len(ids)} tokens, the context holds {self._info.max_context}"
+            raise ContextFullError(message)
+        check_ids(ids, self._info.vocab_size)
+
+
+def memory_plan(
+    bundle: str | Path,
+    *,
+    device: str = "cpu",
+    memory_budget: int | str | None = None,
+    max_context: int | None = None,
+    max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
+    num_sequences: int = 1,
+) -> EngineInfo:
+    """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
+    read_manifest(Path(bundle))
+    options = engine_options(
+        device=device,
+        threads=None,
+        memory_budget=memory_budget,
+        max_context=max_context,
+        max_draft_tokens=max_draft_tokens,
+        num_sequences=num_sequences,
+        library="",
+    )
+    return calls.plan(str(bundle), options)
+
+
+def check_device(device: str) -> str:
+    """The device, or InvalidArgumentError if it is none."""
+    if device not in ("cpu", "cuda"):
+        message = f"device is {device!r}, must be 'cpu' or 'cuda'"
+        raise InvalidArgumentError(message)
+    return device
+
+
+def engine_options(
+    *,
+    device: str,
+    threads: int | None,
+    memory_budget: int | str | None,
+    max_context: int | None,
+    max_draft_tokens: int,
+    num_sequences: int,
+    library: str,
+) -> EngineOptions:
+    """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
+    for name, value, low in (
+        ("threads", threads, 1),
+        ("max_context", max_context, 1),
+        ("max_draft_tokens", max_draft_tokens, 0),
+        ("num_sequences", num_sequences, 1),
+    ):
+        if value is not None and not low <= value <= INT32_MAX:
+            message = f"{name} is {value}, must be in {low}..{INT32_MAX}"
+            raise InvalidArgumentError(message)
+    return EngineOptions(
+        ort_library=library,
+        device=Device[check_device(device).upper()],
+        num_threads=threads,
+        max_context=max_context,
+        max_draft_tokens=max_draft_tokens,
+        num_sequences=num_sequences,
+        memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
+    )

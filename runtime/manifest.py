@@ -1,0 +1,126 @@
+"""The bundle's manifest.json, as far as Python needs it. The native loader checks the files themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, BundleVersionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = "pilotfish-bundle"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerEntry:
+    """How to tokenize for the bundle's models."""
+
+    file: str
+    size: int
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    pad_id: int | None
+    add_bos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model of the bundle."""
+
+    role: str
+    architecture: str
+    source: str
+    parameters: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    max_positions: int
+    formats: dict[str, str]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The bundle's description."""
+
+    path: Path
+    created_by: dict[str, str]
+    tokenizer: TokenizerEntry
+    chat_template: str | None
+    models: tuple[ModelEntry, ...]
+
+
+def read_manifest(bundle: Path) -> Manifest:
+    """Read BUNDLE/manifest.json.
+
+    Raises:
+        BundleFileMissingError: there is none.
+        BundleCorruptError: it is not a manifest, or a key is missing or of another type.
+        BundleVersionError: it was written by another format version.
+    """
+    path = bundle / "manifest.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        message = f"{path} cannot be read ({error.strerror}): {bundle} is not a bundle, make one with pilotfish export"
+        raise BundleFileMissingError(message) from error
+    except ValueError as error:
+        message = f"{path} is not JSON: {error}"
+        raise BundleCorruptError(message) from error
+    _check_format(path, content)
+    try:
+        return _parse(bundle, content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        message = f"{path} is not a complete manifest: {type(error).__name__}: {error}"
+        raise BundleCorruptError(message) from error
+
+
+def _check_format(path: Path, content: Any) -> None:
+    found = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if found != FORMAT:
+        message = f"{path} has format {found!r}, expected {FORMAT!r}"
+        raise BundleCorruptError(message)
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        message = (
+            f"{path} has format_version {version!r}, this pilotfish reads {FORMAT_VERSION}: "
+            "install the pilotfish that wrote it or export again"
+        )
+        raise BundleVersionError(message)
+
+
+def _parse(bundle: Path, content: dict[str, Any]) -> Manifest:
+    tokenizer = content["tokenizer"]
+    return Manifest(
+        path=bundle,
+        created_by=dict(content["created_by"]),
+        tokenizer=TokenizerEntry(
+            file=str(tokenizer["file"]),
+            size=int(tokenizer["size"]),
+            bos_id=tokenizer["bos_id"],
+            eos_ids=tuple(tokenizer["eos_ids"]),
+            pad_id=tokenizer["pad_id"],
+            add_bos=bool(tokenizer["add_bos"]),
+        ),
+        chat_template=content["chat_template"],
+        models=tuple(_parse_model(role, entry) for role, entry in content["models"].items()),
+    )
+
+
+def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
+    return ModelEntry(
+        role=role,
+        architecture=str(entry["architecture"]),
+        source=str(entry["source"]["id"]),
+        parameters=int(entry["parameters"]),
+        num_layers=int(entry["num_layers"]),
+        hidden_size=int(entry["hidden_size"]),
+        vocab_size=int(entry["vocab_size"]),
+        max_positions=int(entry["max_positions"]),
+        formats=dict(entry["formats"]),
+        num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
+    )

@@ -1,0 +1,48 @@
+"""Bytes: as users write them, as tables show them, and this process's peak."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pilotfish.bindings import InvalidArgumentError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(size: int | str) -> int:
+    """Bytes of 6442450944, "6GiB" or "6.5 GB"; InvalidArgumentError for anything else, or not above 0."""
+    match = _BYTES.fullmatch(str(size))
+    unit = match and _UNITS.get(match[2].upper())
+    num_bytes = int(float(match[1]) * unit) if match and unit else 0
+    if num_bytes <= 0:
+        message = f"memory size is {size!r}, must be a number above 0 with an optional unit such as MiB, GiB, MB or GB"
+        raise InvalidArgumentError(message)
+    return num_bytes
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Bytes in the binary unit that leaves at least one digit before the point."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} B"
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident set of this process so far (VmHWM)."""
+    return _status_bytes("VmHWM")
+
+
+def resident_memory_bytes() -> int:
+    """Resident set of this process now (VmRSS)."""
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    message = f"/proc/self/status has no line {key}"
+    raise RuntimeError(message)

@@ -1,0 +1,123 @@
+"""What a user may ask of one generation: spelled once, checked once, with the value and the limit in every message."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from pilotfish.bindings import InvalidArgumentError, RequestOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+INT32_MAX = 2**31 - 1
+UINT64_MAX = 2**64 - 1
+DEFAULT_DRAFT_TOKENS = 4
+
+
+class GenerateKeywords(TypedDict, total=False):
+    """Keywords of Engine.generate, stream, chat and stream_chat; GenerateOptions says what they mean."""
+
+    max_new_tokens: int
+    num_draft_tokens: int | None
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+    stop: str | Sequence[str]
+    stop_ids: Sequence[int]
+    ignore_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """Options of one generation. Speculation changes none of their meanings, only the speed.
+
+    Raises:
+        InvalidArgumentError: a value outside its range.
+        TypeError: an option that does not exist.
+    """
+
+    max_new_tokens: int = 256
+    """Tokens to generate at most, at least 1."""
+    num_draft_tokens: int | None = None
+    """Tokens drafted a round; 0 decodes plainly. None: the default if the bundle has a draft, else 0."""
+    temperature: float = 0.0
+    """0 is greedy; otherwise logits are divided by it."""
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 is off."""
+    top_p: float = 1.0
+    """Keep the likeliest tokens that together reach this probability, in (0, 1]; 1 is off."""
+    min_p: float = 0.0
+    """Keep tokens at least this fraction as likely as the likeliest, in [0, 1); 0 is off."""
+    seed: int | None = None
+    """Same seed, options, bundle and build: same tokens. None draws a fresh one. Greedy decoding ignores it."""
+    stop: str | Sequence[str] = ()
+    """Strings that end the text; they are cut off, also when they span tokens."""
+    stop_ids: Sequence[int] = ()
+    """Token ids that end the text, beside the bundle's own end-of-text ids."""
+    ignore_eos: bool = False
+    """Go on after the bundle's end-of-text ids."""
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        _check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
+        if self.num_draft_tokens is not None:
+            _check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
+        _check_int("top_k", self.top_k, 0, INT32_MAX)
+        if self.seed is not None:
+            _check_int("seed", self.seed, 0, UINT64_MAX)
+        _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 (greedy) or more, and finite")
+        _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
+        _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+        for text in self.stop_strings:
+            _require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
+        for token_id in self.stop_ids:
+            _check_int("stop_ids", token_id, 0, INT32_MAX)
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings, also when only one was given."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def to_request(self, *, has_draft: bool, max_draft_tokens: int) -> RequestOptions:
+        """Fill in what depends on the bundle, and draw the seed if none was given."""
+        num_draft_tokens = self.num_draft_tokens
+        if num_draft_tokens is None:
+            num_draft_tokens = min(DEFAULT_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
+        if num_draft_tokens and not has_draft:
+            message = f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
+            raise InvalidArgumentError(message)
+        _check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
+        return RequestOptions(
+            max_new_tokens=self.max_new_tokens,
+            num_draft_tokens=num_draft_tokens,
+            ignore_eos=self.ignore_eos,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=secrets.randbits(64) if self.seed is None else self.seed,
+            stop_ids=tuple(self.stop_ids),
+        )
+
+
+def check_ids(ids: Iterable[int], vocab_size: int) -> None:
+    """Raise InvalidArgumentError for the first id outside the vocabulary."""
+    for index, token_id in enumerate(ids):
+        if not 0 <= token_id < vocab_size:
+            message = f"prompt token {index} is {token_id}, must be in 0..{vocab_size - 1}"
+            raise InvalidArgumentError(message)
+
+
+def _check_int(name: str, value: int, low: int, high: int) -> None:
+    _require(name, value, isinstance(value, int) and low <= value <= high, f"an integer in {low}..{high}")
+
+
+def _require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - private, named at each call
+    if not valid:
+        message = f"{name} is {value!r}, must be {limit}"
+        raise InvalidArgumentError(message)

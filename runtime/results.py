@@ -1,0 +1,91 @@
+"""What a generation yields: an Event a token, and a Result with Stats at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pilotfish.bindings import RequestStats
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One token."""
+
+    text: str
+    """What the token adds to the text: whole characters only, so it may be empty and the next one longer."""
+    token_id: int
+    logprob: float
+    """Natural logarithm of its probability under the target's unprocessed logits."""
+    origin: str
+    """ "plain", "accepted" (drafted), "corrected" (replaces a rejected one) or "bonus" (follows an accepted block)."""
+    seconds: float
+    """Since the request was opened."""
+    finish_reason: str | None = None
+    """Set on the last event of a generation: "eos", "stop", "length", "context" or "cancelled"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counters and times of one generation."""
+
+    num_prompt_tokens: int
+    num_new_tokens: int
+    num_rounds: int
+    """Passes of the target after prefill."""
+    num_drafted: int
+    num_accepted: int
+    prefill_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    other_seconds: float
+    """Sampling, acceptance and cache work."""
+    seed: int
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted of the drafted tokens, 0..1; 0 when nothing was drafted."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else 0.0
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens a round, the target's own token included."""
+        return self.num_new_tokens / self.num_rounds if self.num_rounds else 0.0
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time after prefill."""
+        return self.draft_seconds + self.verify_seconds + self.other_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoded tokens a second, prefill left out."""
+        return self.num_new_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished generation."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    """ "eos", "stop", "length", "context" or "cancelled"."""
+    stats: Stats
+
+
+def stats_from(counters: RequestStats, seed: int) -> Stats:
+    """The C counters as users see them."""
+    return Stats(
+        num_prompt_tokens=counters.num_prompt_tokens,
+        num_new_tokens=counters.num_new_tokens,
+        num_rounds=counters.num_rounds,
+        num_drafted=counters.num_drafted,
+        num_accepted=counters.num_accepted,
+        prefill_seconds=counters.prefill_seconds,
+        draft_seconds=counters.draft_seconds,
+        verify_seconds=counters.verify_seconds,
+        other_seconds=counters.other_seconds,
+        seed=seed,
+    )

@@ -1,0 +1,47 @@
+"""Finds stop strings in a stream of text pieces, also where they span pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class StopStrings:
+    """Holds back text that may be the beginning of a stop string until it is decided."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Watch for any of ``stops``, each non-empty."""
+        self._stops = tuple(stops)
+        self._held = ""
+
+    @property
+    def held(self) -> str:
+        """The text held back."""
+        return self._held
+
+    def push(self, piece: str) -> tuple[str, bool]:
+        """The text that is safe to show, and whether a stop string was reached: the one that is complete first."""
+        text = self._held + piece
+        starts = [(stop, text.find(stop)) for stop in self._stops]
+        found = [(start + len(stop), start) for stop, start in starts if start >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)[1]], True
+        num_held = self._longest_beginning(text)
+        self._held = text[len(text) - num_held :]
+        return text[: len(text) - num_held], False
+
+    def flush(self) -> str:
+        """The held back text, which no stop string will claim any more."""
+        text, self._held = self._held, ""
+        return text
+
+    def _longest_beginning(self, text: str) -> int:
+        """Length of the longest end of ``text`` that begins a stop string."""
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for length in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-length:]) for stop in self._stops):
+                return length
+        return 0

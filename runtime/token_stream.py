@@ -1,0 +1,154 @@
+"""One running generation: rounds of the native engine -> one Event a token."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pilotfish.bindings import Finish, Origin, PilotfishError, calls
+from pilotfish.runtime.results import Event, Result, Stats, stats_from
+from pilotfish.runtime.stop_strings import StopStrings
+from pilotfish.runtime.tokenizer import Detokenizer
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from pilotfish.bindings import EngineHandle, RequestOptions, Token
+    from pilotfish.runtime.tokenizer import Tokenizer
+
+
+class TokenStream(Iterator[Event]):
+    """An iterator of Events. Closing it, leaving its with block or dropping it frees its cache blocks.
+
+    The texts' concatenation is the whole text. An event whose token leaves text undecided (half a character, or what may
+    begin a stop string) waits for the next round, so that the last event always carries the end of the text.
+    """
+
+    def __init__(
+        self,
+        engine: EngineHandle,
+        lock: threading.RLock,
+        tokenizer: Tokenizer,
+        *,
+        ids: NDArray[np.int32],
+        request: RequestOptions,
+        stop_strings: Sequence[str],
+    ) -> None:
+        """Reserve cache blocks for the prompt ``ids`` and its continuation; ``lock`` guards the engine."""
+        self._lock = lock
+        self._seed = request.seed
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopStrings(stop_strings)
+        self._ready: deque[Event] = deque()
+        self._last: Event | None = None
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._num_accepted = 0
+        self._finish_reason: str | None = None
+        self._final_stats: Stats | None = None
+        with lock:
+            self._request = calls.request_open(engine, ids, request)
+
+    def __next__(self) -> Event:
+        """The next token's event; runs a round of the engine when none is ready."""
+        while not self._ready:
+            if self._finish_reason is not None or self._request.closed:
+                raise StopIteration
+            self._run_round()
+        return self._ready.popleft()
+
+    def result(self) -> Result:
+        """Run to the end and return the whole generation, events that were already taken included."""
+        for _ in self:
+            pass
+        return Result("".join(self._texts), tuple(self._token_ids), self.finish_reason or "cancelled", self.stats)
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the generation ended: "eos", "stop", "length", "context" or "cancelled"; None while it runs."""
+        return self._finish_reason
+
+    @property
+    def stats(self) -> Stats:
+        """Counters so far, the final ones once the generation ended."""
+        return self._final_stats or self._read_stats()
+
+    def cancel(self) -> None:
+        """End the generation within one round, with finish_reason "cancelled". Any thread."""
+        calls.request_cancel(self._request)
+
+    def close(self) -> None:
+        """End the generation now and free its cache blocks; closing twice is fine."""
+        with self._lock:
+            if not self._request.closed:
+                self._final_stats = self._read_stats()
+                self._finish_reason = self._finish_reason or "cancelled"
+                self._request.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_request"):
+            self.close()
+
+    def _run_round(self) -> None:
+        try:
+            with self._lock:
+                tokens, finish = calls.request_step(self._request)
+        except PilotfishError:
+            self.close()
+            raise
+        for token in tokens:
+            if self._push(token):
+                self._end("stop")
+                return
+        if finish is not Finish.NONE:
+            self._end(finish.name.lower())
+        elif not (self._detokenizer.has_open_character or self._stops.held):
+            self._release_last()
+
+    def _push(self, token: Token) -> bool:
+        """Make the token's event the last one; True if a stop string ends the text with it."""
+        self._release_last()
+        self._token_ids.append(token.id)
+        self._num_accepted += token.origin is Origin.ACCEPTED
+        text, stopped = self._stops.push(self._detokenizer.push(token.id))
+        self._last = Event(text, token.id, token.logprob, token.origin.name.lower(), token.seconds)
+        return stopped
+
+    def _end(self, reason: str) -> None:
+        """Give the last event the text that is still held back, and the reason."""
+        text, stopped = self._stops.push(self._detokenizer.flush()) if reason != "stop" else ("", True)
+        if not stopped:
+            text += self._stops.flush()
+        if self._last is not None:
+            self._last = dataclasses.replace(self._last, text=self._last.text + text, finish_reason=reason)
+        self._release_last()
+        self._finish_reason = reason
+        self.close()
+
+    def _release_last(self) -> None:
+        if self._last is not None:
+            self._texts.append(self._last.text)
+            self._ready.append(self._last)
+            self._last = None
+
+    def _read_stats(self) -> Stats:
+        counters = calls.request_stats(self._request)
+        # A stop string may end the text inside a round: what comes after it in the round was never emitted.
+        emitted = dataclasses.replace(counters, num_new_tokens=len(self._token_ids), num_accepted=self._num_accepted)
+        return stats_from(emitted, self._seed)

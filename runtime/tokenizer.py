@@ -1,0 +1,124 @@
+"""The bundle's tokenizer.json: text to ids, and ids back to text as they arrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from pilotfish.bindings import BundleCorruptError, BundleFileMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotfish.runtime.manifest import Manifest
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.
+_MAX_OPEN_TOKENS = 16
+_MAX_CHARACTER_TOKENS = 4
+
+
+class Tokenizer:
+    """The tokenizer of target and draft."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Load tokenizer.json; BundleFileMissingError or BundleCorruptError names the file."""
+        path = manifest.path / manifest.tokenizer.file
+        if not path.is_file():
+            message = f"{path} is missing: export the bundle again"
+            raise BundleFileMissingError(message)
+        try:
+            self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises bare Exception
+            message = f"{path} is not a tokenizer: {error}"
+            raise BundleCorruptError(message) from error
+        self._entry = manifest.tokenizer
+        self._special_ids = frozenset(
+            token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a prompt, with the bundle's begin-of-text id where its model expects one."""
+        prefix = [self._entry.bos_id] if self._entry.add_bos and self._entry.bos_id is not None else []
+        return prefix + self.encode_rendered(text)
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of text that already holds its special tokens, such as a rendered chat."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; special tokens are left out."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def special_tokens(self) -> dict[str, str]:
+        """Spellings a chat template may use: bos_token, eos_token and pad_token, each empty if there is none."""
+        eos_id = self._entry.eos_ids[0] if self._entry.eos_ids else None
+        ids = {"bos_token": self._entry.bos_id, "eos_token": eos_id, "pad_token": self._entry.pad_id}
+        return {
+            name: "" if token_id is None else (self._tokenizer.id_to_token(token_id) or "")
+            for name, token_id in ids.items()
+        }
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether decode() leaves the id out."""
+        return token_id in self._special_ids
+
+
+class Detokenizer:
+    """Ids one at a time -> pieces of text that end on whole characters.
+
+    Only a short window is decoded each time: the tokens of the last piece, which some decoders need as context, and
+    those since. The pieces' concatenation is decode(ids) wherever the ids spell valid UTF-8.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Start an empty text."""
+        self._tokenizer = tokenizer
+        self._window: list[int] = []
+        self._num_context = 0  # tokens of the window whose text is out
+        self._context = ""  # that text
+        self._has_open_character = False
+
+    @property
+    def has_open_character(self) -> bool:
+        """Whether tokens are held back that may be the beginning of a character."""
+        return self._has_open_character
+
+    def push(self, token_id: int) -> str:
+        """The text that became whole with this token, perhaps none."""
+        if self._tokenizer.is_special(token_id):
+            return ""
+        self._window.append(token_id)
+        text = self._tokenizer.decode(self._window)
+        if not text.endswith(_REPLACEMENT):
+            return self._release(text, len(self._window))
+        self._has_open_character = True
+        if len(self._window) - self._num_context > _MAX_OPEN_TOKENS:
+            return self._release_undecodable(text)
+        return ""
+
+    def flush(self) -> str:
+        """The text of the held back tokens, with replacement characters where they spell none."""
+        if not self._has_open_character:
+            return ""
+        return self._release(self._tokenizer.decode(self._window), len(self._window))
+
+    def _release(self, text: str, num_tokens: int) -> str:
+        piece = text[len(self._context) :]
+        self._window = self._window[self._num_context :]
+        self._num_context = num_tokens - self._num_context
+        self._context = self._tokenizer.decode(self._window[: self._num_context])
+        self._has_open_character = False
+        return piece
+
+    def _release_undecodable(self, text: str) -> str:
+        """Let go of a tail that is no character, cut where its two parts decode as the whole does."""
+        last = len(self._window) - _MAX_CHARACTER_TOKENS
+        for cut in range(last, last - _MAX_CHARACTER_TOKENS, -1):
+            head, tail = self._tokenizer.decode(self._window[:cut]), self._tokenizer.decode(self._window[cut:])
+            if head + tail == text:
+                piece = head[len(self._context) :]
+                self._window, self._num_context, self._context = self._window[cut:], 0, ""
+                return piece
+        return self._release(text, len(self._window))
