@@ -1,0 +1,20 @@
+"""Checkpoint -> ONNX graphs -> bundle. Needs the extra "export"; the runtime does not import this package."""
+
+from .bundle import check_bundle, read_manifest
+from .errors import ExportError
+from .options import ExportOptions, ModelFormats
+from .pipeline import ExportResult, ModelSummary, export
+from .progress import NoProgress, Progress
+
+__all__ = [
+    "ExportError",
+    "ExportOptions",
+    "ExportResult",
+    "ModelFormats",
+    "ModelSummary",
+    "NoProgress",
+    "Progress",
+    "check_bundle",
+    "export",
+    "read_manifest",
+]

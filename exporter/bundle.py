@@ -1,0 +1,70 @@
+"""Reads and checks a bundle folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import BundleCorruptError, BundleMissingError
+from .files import sha256_of
+from .manifest import FileEntry, Manifest, TokenizerEntry, parse_manifest
+
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads a bundle's manifest without touching its other files.
+
+    Raises:
+        BundleMissingError: no folder, or no manifest in it.
+        BundleCorruptError, BundleVersionError: see `parse_manifest`.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise BundleMissingError(f"{folder} is not a bundle: it has no {MANIFEST}")
+    try:
+        return parse_manifest(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise BundleCorruptError(f"{path} is not UTF-8 text") from error
+
+
+def check_bundle(folder: Path) -> Manifest:
+    """Checks size and hash of every file of a bundle and returns its manifest.
+
+    Raises:
+        BundleMissingError: the folder or a file is missing.
+        BundleCorruptError: a size or hash differs; the message names the file, the expected and the found value.
+        BundleVersionError: another format version.
+    """
+    manifest = read_manifest(folder)
+    entries: list[FileEntry | TokenizerEntry] = [manifest.tokenizer]
+    for model in manifest.models.values():
+        entries += [model.graph, model.weights]
+    for entry in entries:
+        _check_file(folder, entry)
+    for model in manifest.models.values():
+        for tensor in model.tensors:
+            if tensor.offset + tensor.bytes > model.weights.bytes:
+                raise BundleCorruptError(
+                    f"tensor {tensor.name} ends at byte {tensor.offset + tensor.bytes}, {model.weights.file} has {model.weights.bytes}"
+                )
+    return manifest
+
+
+def file_entry(path: Path) -> FileEntry:
+    """The manifest entry of a file that has been written."""
+    return FileEntry(path.name, path.stat().st_size, sha256_of(path))
+
+
+def _check_file(folder: Path, entry: FileEntry | TokenizerEntry) -> None:
+    if Path(entry.file).name != entry.file:
+        raise BundleCorruptError(f"manifest.json names {entry.file!r}, which is not a file of the bundle folder")
+    path = folder / entry.file
+    if not path.is_file():
+        raise BundleMissingError(f"{path} is missing from the bundle")
+    size = path.stat().st_size
+    if size != entry.bytes:
+        raise BundleCorruptError(f"{path} has {size} bytes, expected {entry.bytes}; the file is incomplete or was changed")
+    found = sha256_of(path)
+    if found != entry.sha256:
+        raise BundleCorruptError(f"{path} has sha256 {found}, expected {entry.sha256}; the file was changed")

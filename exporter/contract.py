@@ -1,0 +1,75 @@
+"""The graph and bundle contract of native/GRAPH.md, spelled once in Python: names, dtypes, axes, formats.
+
+tests/exporter/test_contract.py compares this file with the tables of GRAPH.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DOMAIN = "pilotfish"
+DOMAIN_VERSION = 1
+BUNDLE_FORMAT = "pilotfish-bundle"
+BUNDLE_VERSION = 1
+TENSOR_ALIGNMENT = 4096  # bytes
+
+TILE_ROWS = 16  # output rows of a packed tile
+BLOCK_COLUMNS = 32  # input columns that share a scale
+GROUP_COLUMNS = 64  # input columns of a packed group: two blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a model graph; axes are names (dynamic) or sizes."""
+
+    name: str
+    dtype: str
+    axes: tuple[str | int, ...]
+
+
+INPUTS = (
+    Port("input_ids", "int32", ("num_tokens",)),
+    Port("position_ids", "int32", ("num_tokens",)),
+    Port("seq_starts", "int32", ("num_seqs + 1",)),
+    Port("context_lens", "int32", ("num_seqs",)),
+    Port("block_table", "int32", ("num_seqs", "max_blocks")),
+    Port("tree_mask", "uint64", ("num_mask_rows",)),  # num_tokens, or 0 for a causal pass
+    Port("output_rows", "int32", ("num_outputs",)),
+)
+ATTENTION_INPUTS = ("position_ids", "seq_starts", "context_lens", "block_table", "tree_mask")
+CACHE_AXES = ("num_blocks", "block_size", "num_kv_heads", "head_dim")
+CACHE_DTYPES = ("f16", "f32")
+
+
+def key_cache(layer: int) -> str:
+    """Name of the key cache input of a layer."""
+    return f"key_cache.{layer}"
+
+
+def value_cache(layer: int) -> str:
+    """Name of the value cache input of a layer."""
+    return f"value_cache.{layer}"
+
+
+def logits_port(vocab_size: int) -> Port:
+    """The graph's one output."""
+    return Port("logits", "f32", ("num_outputs", vocab_size))
+
+
+EMBEDDING_ATTRIBUTES = ("format", "num_rows", "num_columns", "scale")
+LINEAR_ATTRIBUTES = ("format", "in_features", "out_features", "activation", "norm_epsilon")
+ATTENTION_ATTRIBUTES = (
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "rotary_dim",
+    "interleaved",
+    "scale",
+    "sliding_window",
+    "softcap",
+    "norm_epsilon",
+)
+
+# Bytes of a group: TILE_ROWS rows by GROUP_COLUMNS columns.
+GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048, "f32": 4096}
+FORMATS = tuple(GROUP_BYTES)

@@ -1,0 +1,49 @@
+"""What can go wrong in an export or in reading a bundle. Every message names the value found and the remedy."""
+
+
+class ExportError(ValueError):
+    """Base of every error that pilotfish.exporter raises on bad input."""
+
+
+class OptionError(ExportError):
+    """An export option outside its range, or two options that exclude each other."""
+
+
+class CheckpointError(ExportError):
+    """The checkpoint is missing, is not a language model, or lacks a tensor."""
+
+
+class TokenizerError(ExportError):
+    """The checkpoint's tokenizer is missing or cannot be written as tokenizer.json."""
+
+
+class UnsupportedModelError(ExportError):
+    """A model whose computation the graph contract cannot express."""
+
+
+class PairError(ExportError):
+    """Target and draft do not share a vocabulary."""
+
+
+class ParityError(ExportError):
+    """The exported graph's logits differ from torch's by more than the format's tolerance."""
+
+
+class OutputExistsError(ExportError):
+    """The output folder exists and overwriting was not asked for."""
+
+
+class BundleError(ExportError):
+    """Base of the errors of a bundle that is read."""
+
+
+class BundleMissingError(BundleError):
+    """The folder, its manifest or one of the manifest's files is not there."""
+
+
+class BundleCorruptError(BundleError):
+    """A file of the bundle has the wrong size, hash or content."""
+
+
+class BundleVersionError(BundleError):
+    """The bundle was written in another format version."""

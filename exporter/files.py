@@ -1,0 +1,53 @@
+"""Hashing and the all-or-nothing output folder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import OutputExistsError
+
+_READ_BYTES = 1 << 20
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def check_output(out: Path, *, overwrite: bool) -> None:
+    """Refuses an output that exists, or whose parent does not.
+
+    Raises:
+        OutputExistsError: `out` exists and `overwrite` is false, or it is a file, or not a bundle.
+    """
+    if not out.exists():
+        return
+    if not overwrite:
+        raise OutputExistsError(f"{out} exists; choose another folder or pass overwrite")
+    if not out.is_dir() or (any(out.iterdir()) and not (out / "manifest.json").is_file()):
+        raise OutputExistsError(f"{out} exists and is not a bundle; it is not overwritten")
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A temporary sibling of `out` that takes its place when the block succeeds and vanishes when it fails."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        temporary.rename(out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

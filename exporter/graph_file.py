@@ -1,0 +1,42 @@
+"""A fused graph as a file: its stored tensors become initializers in the external weights file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from .passes import Plan
+from .weights import StoredTensor
+
+_DTYPES = {"u8": ir.DataType.UINT8, "f32": ir.DataType.FLOAT}
+
+
+def write_graph(model: ir.Model, plan: Plan, tensors: tuple[StoredTensor, ...], weights_file: str, path: Path) -> None:
+    """Writes `path`; every tensor refers to its place in `weights_file`, which lies beside it."""
+    graph = model.graph
+    graph.initializers.clear()
+    for tensor in tensors:
+        value = plan.values[tensor.name]
+        value.shape = ir.Shape(tensor.shape)
+        value.const_value = ir.ExternalTensor(
+            weights_file,
+            tensor.offset,
+            tensor.bytes,
+            _DTYPES[tensor.dtype],
+            shape=ir.Shape(tensor.shape),
+            name=tensor.name,
+            base_dir=path.parent,
+        )
+        graph.register_initializer(value)
+    for index, node in enumerate(graph):
+        node.metadata_props.clear()
+        node.doc_string = None
+        node.name = f"{node.op_type}.{index}"
+    for node in graph:
+        for output in node.outputs:
+            output.metadata_props.clear()
+            if not output.is_graph_output():
+                output.name = f"{node.name}.out"
+    graph.name = "decoder"
+    ir.save(model, path)

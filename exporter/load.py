@@ -1,0 +1,122 @@
+"""Step 1: a hub id, a folder or a .gguf file -> configuration, tensor source and tokenizer. Reads no tensor yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from .errors import CheckpointError, UnsupportedModelError
+from .files import sha256_of
+from .rotary_tables import check_rope_type
+from .sources import GgufSource, SafetensorsSource, WeightSource
+from .tokenizer import TokenizerInfo, load_tokenizer
+
+_HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model that can be exported; its tensors stay on disk."""
+
+    id: str  # as the user named it; of a local path only the last component
+    path: Path
+    config: PretrainedConfig
+    tokenizer: TokenizerInfo | None
+    licence: str | None
+    sha256: str | None  # of the single weights file, None for a sharded checkpoint
+
+    def source(self, model: PreTrainedModel) -> WeightSource:
+        """Opens the tensors under the names of `model`'s state dict.
+
+        Raises:
+            CheckpointError: the file is not readable.
+        """
+        return GgufSource(self.path, model) if self.path.is_file() else SafetensorsSource(self.path)
+
+
+def load_checkpoint(name: str) -> Checkpoint:
+    """Finds a checkpoint and reads its configuration and tokenizer.
+
+    Raises:
+        CheckpointError: no such file, folder or hub id, or not a language model.
+        UnsupportedModelError: an architecture the exporter refuses.
+        TokenizerError: a tokenizer that cannot be written as tokenizer.json.
+    """
+    path = Path(name)
+    if not path.exists():
+        path = _download(name)
+    if path.is_file():
+        return _load_gguf(path)
+    config = _config(str(path), None)
+    return Checkpoint(
+        id=path.name if Path(name).exists() else name,
+        path=path,
+        config=config,
+        tokenizer=load_tokenizer(str(path), None, config),
+        licence=_hub_licence(path),
+        sha256=sha256_of(single) if (single := path / "model.safetensors").is_file() else None,
+    )
+
+
+def _load_gguf(path: Path) -> Checkpoint:
+    try:
+        fields = gguf.GGUFReader(path).fields
+    except (ValueError, OSError, IndexError) as error:
+        raise CheckpointError(f"{path} is not a GGUF file: {error}") from error
+    folder, file = str(path.parent), path.name
+    config = _config(folder, file)
+    licence = fields["general.license"].contents() if "general.license" in fields else None
+    return Checkpoint(path.name, path, config, load_tokenizer(folder, file, config), licence, sha256_of(path))
+
+
+def _config(folder: str, gguf_file: str | None) -> PretrainedConfig:
+    where = str(Path(folder) / gguf_file) if gguf_file else folder
+    try:
+        config = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        raise CheckpointError(f"{where} has no readable model configuration: {str(error).splitlines()[0]}") from error
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
+    if getattr(config, "quantization_config", None):
+        raise UnsupportedModelError(f"{where} is already quantised; export the unquantised checkpoint or a GGUF file")
+    check_rope_type(config)
+    return config
+
+
+def _download(name: str) -> Path:
+    looks_like_path = name.endswith(".gguf") or name.startswith((".", "/", "~")) or name.count("/") > 1
+    if looks_like_path:
+        raise CheckpointError(f"{name} does not exist")
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise CheckpointError(f"{name} is neither a local path nor a model id on the hub") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(f"{name} is no local path, and the model hub cannot be reached: {type(error).__name__}") from error
+
+
+def _hub_licence(folder: Path) -> str | None:
+    """The licence line of a model card's front matter."""
+    card = folder / "README.md"
+    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    if lines[:1] != ["---"]:
+        return None
+    for line in lines[1:]:
+        key, _, value = line.partition(":")
+        if key == "license":
+            return value.strip() or None
+        if line == "---":
+            break
+    return None
+
+
+
+def load_tokenizer_of(name: str) -> TokenizerInfo | None:
+    """The tokenizer of another checkpoint, which must be a folder or hub id."""
+    return load_checkpoint(name).tokenizer

@@ -1,0 +1,149 @@
+"""manifest.json as frozen dataclasses: the names and types of native/GRAPH.md, written and read by one table of fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
+from .errors import BundleCorruptError, BundleVersionError
+from .weights import StoredTensor
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file of the bundle."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerEntry:
+    """tokenizer.json and the ids the runtime needs."""
+
+    file: str
+    bytes: int
+    sha256: str
+    size: int
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    pad_id: int | None
+    add_bos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FormatsEntry:
+    """Weight formats of a model."""
+
+    linear: str
+    embedding: str
+    lm_head: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """Where a model came from."""
+
+    id: str
+    sha256: str | None
+    licence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One model of the bundle."""
+
+    graph: FileEntry
+    weights: FileEntry
+    tensors: tuple[StoredTensor, ...]
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_positions: int
+    sliding_window: int
+    cache_dtype: str
+    formats: FormatsEntry
+    parameters: int
+    source: SourceEntry
+    parity: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The whole manifest; `models` has "target" and perhaps "draft"."""
+
+    created_by: dict[str, str]
+    tokenizer: TokenizerEntry
+    chat_template: str | None
+    models: dict[str, ModelEntry]
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
+        return json.dumps(head | dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Reads the text of manifest.json.
+
+    Raises:
+        BundleCorruptError: not JSON, not a bundle's manifest, or a field missing or of the wrong type.
+        BundleVersionError: another format version.
+    """
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BundleCorruptError(f"manifest.json is not JSON: {error}") from error
+    found = data.pop("format", None) if isinstance(data, dict) else None
+    if found != BUNDLE_FORMAT:
+        raise BundleCorruptError(f"manifest.json has format {found!r}, expected {BUNDLE_FORMAT!r}")
+    version = data.pop("format_version", None)
+    if version != BUNDLE_VERSION:
+        raise BundleVersionError(f"the bundle has format version {version!r}, this pilotfish reads {BUNDLE_VERSION}; export it again")
+    manifest = _read(Manifest, data, "manifest")
+    if "target" not in manifest.models or set(manifest.models) - {"target", "draft"}:
+        raise BundleCorruptError(f"manifest.json lists models {sorted(manifest.models)}, expected target and perhaps draft")
+    return manifest
+
+
+def _read(kind: type[_T], data: object, where: str) -> _T:
+    """Builds a dataclass from JSON, checking each field's type."""
+    if not isinstance(data, dict):
+        raise BundleCorruptError(f"{where} is {type(data).__name__}, expected an object")
+    hints = typing.get_type_hints(kind)
+    missing, unknown = hints.keys() - data.keys(), data.keys() - hints.keys()
+    if missing or unknown:
+        what = f"lacks {', '.join(sorted(missing))}" if missing else f"has unknown {', '.join(sorted(unknown))}"
+        raise BundleCorruptError(f"{where} {what}")
+    return kind(**{name: _value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _value(hint: Any, data: object, where: str) -> object:  # noqa: ANN401
+    """One field: a scalar, a tuple, a dict or a nested dataclass."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _read(hint, data, where)
+    if origin is tuple and isinstance(data, list):
+        return tuple(_value(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(data))
+    if origin is dict and isinstance(data, dict):
+        return {str(key): _value(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
+    if origin is types.UnionType:
+        return None if data is None else _value(arguments[0], data, where)
+    if hint is float and type(data) in (int, float):
+        return float(typing.cast("float", data))
+    if type(data) is not hint:
+        raise BundleCorruptError(f"{where} is {data!r}, expected {getattr(hint, '__name__', hint)}")
+    return data

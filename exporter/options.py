@@ -1,0 +1,61 @@
+"""Everything a user can set about an export, checked once here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .contract import CACHE_DTYPES, FORMATS
+from .errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormats:
+    """Storage formats of one model's weights (keys of `contract.GROUP_BYTES`).
+
+    Raises:
+        OptionError: a format that is not one of `contract.FORMATS`.
+    """
+
+    linear: str = "int4"
+    embedding: str = "int8"
+    lm_head: str = "int8"
+
+    def __post_init__(self) -> None:
+        for part in ("linear", "embedding", "lm_head"):
+            value = getattr(self, part)
+            if value not in FORMATS:
+                raise OptionError(f"{part} format is {value!r}; choose one of {', '.join(FORMATS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Options of `export`.
+
+    target, draft: weight formats of the two models.
+    cache_dtype: "f16" or "f32", the type of the key and value caches.
+    max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
+    tokenizer: folder or hub id to take the tokenizer from instead of the target's own.
+    parity: compare the exported graphs with torch and fail over tolerance.
+    parity_tokens: tokens of the built-in text that the parity check runs, 16..1024.
+    overwrite: replace an existing output folder.
+
+    Raises:
+        OptionError: a value outside its range.
+    """
+
+    target: ModelFormats = ModelFormats()
+    draft: ModelFormats = ModelFormats()
+    cache_dtype: str = "f16"
+    max_positions: int | None = None
+    tokenizer: str | None = None
+    parity: bool = True
+    parity_tokens: int = 192
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cache_dtype not in CACHE_DTYPES:
+            raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
+        if self.max_positions is not None and self.max_positions < 1:
+            raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
+        if not 16 <= self.parity_tokens <= 1024:
+            raise OptionError(f"parity_tokens is {self.parity_tokens}; it must lie in 16..1024")

@@ -1,0 +1,48 @@
+"""Graph rewrites from a traced decoder to the contract of native/GRAPH.md, one a file, in the order of `fuse`."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .. import contract
+from ..options import ModelFormats
+from .attention import fuse_attention
+from .canonical import canonicalise
+from .check import check_fused
+from .linear import pack_projections
+from .match import sweep
+from .norm_prologue import fold_norms
+from .packed_tokens import flatten_tokens, gather_output_rows
+from .plan import PackedWeight, Plan, Vector
+from .ports import finish_ports, shared_inputs
+from .residual import fold_residual
+from .rms_norm import fuse_rms_norm
+from .rotary import fuse_rotary
+from .swiglu import fuse_swiglu
+
+__all__ = ["PackedWeight", "Plan", "Vector", "fuse"]
+
+
+def fuse(model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: int) -> Plan:
+    """Rewrites a traced decoder in place to 5 nodes a layer and returns the plan of its stored tensors.
+
+    Raises:
+        UnsupportedModelError: a layer that does not have the expected shape; the message names it and the reason.
+    """
+    plan = canonicalise(model, formats)
+    shared = shared_inputs()
+    fuse_rms_norm(model)
+    fuse_rotary(model, plan)
+    fuse_swiglu(model, plan)
+    attentions = fuse_attention(model, plan, shared)
+    pack_projections(model, plan)
+    fold_residual(model)
+    gather_output_rows(model, shared)
+    sweep(model.graph)
+    fold_norms(model, plan)
+    flatten_tokens(model, plan, shared)
+    sweep(model.graph)
+    check_fused(model, num_layers)
+    finish_ports(model, plan, attentions, shared, cache_dtype)
+    model.graph.opset_imports[contract.DOMAIN] = contract.DOMAIN_VERSION
+    return plan

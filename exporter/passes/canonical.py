@@ -1,0 +1,21 @@
+"""Pass 1: parameters become named values without data, constants are folded."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnxscript.optimizer
+
+from ..options import ModelFormats
+from .plan import Plan
+
+
+def canonicalise(model: ir.Model, formats: ModelFormats) -> Plan:
+    """Turns parameters (initializers without data) into graph inputs and folds every constant subgraph."""
+    graph = model.graph
+    parameters = {}
+    for name, value in list(graph.initializers.items()):
+        if value.const_value is None:
+            graph.inputs.append(graph.initializers.pop(name))
+            parameters[name] = value
+    onnxscript.optimizer.optimize_ir(model)
+    return Plan(formats, parameters)

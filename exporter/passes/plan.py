@@ -1,0 +1,71 @@
+"""What the passes decide about the stored tensors: which parameters make up each initializer of the final graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ..options import ModelFormats
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A packed matrix: the rows of `sources` one after the other, or gate and up rows in alternating tiles."""
+
+    name: str
+    sources: tuple[str, ...]
+    interleaved: bool  # tile 2i from sources[0], tile 2i + 1 from sources[1]
+    format: str
+    out_features: int
+    in_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A stored f32 vector, arranged like the rows of a PackedWeight."""
+
+    name: str
+    sources: tuple[str, ...]
+    interleaved: bool = False
+
+
+@dataclass(slots=True)
+class Plan:
+    """Collects the stored tensors of one model while its graph is rewritten."""
+
+    formats: ModelFormats
+    parameters: dict[str, ir.Value]  # traced parameter name -> graph value
+    weights: dict[str, PackedWeight] = field(default_factory=dict)
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    rotary_module: str = ""
+    values: dict[str, ir.Value] = field(default_factory=dict)
+
+    def shape(self, parameter: str) -> tuple[int, ...]:
+        """Shape of a parameter of the checkpoint."""
+        shape = self.parameters[parameter].shape
+        assert shape is not None, parameter
+        return tuple(int(axis) for axis in shape)
+
+    def weight(self, name: str, sources: Sequence[ir.Value], role: str, *, interleaved: bool = False) -> PackedWeight:
+        """Plans a packed matrix; the same single source in the same format is stored once."""
+        names = tuple(str(source.name) for source in sources)
+        format_name: str = getattr(self.formats, role)
+        for other in self.weights.values():
+            if other.sources == names and other.format == format_name:
+                return other
+        shapes = [self.shape(source) for source in names]
+        rows = sum(shape[0] for shape in shapes)
+        planned = PackedWeight(name, names, interleaved, format_name, rows, shapes[0][1])
+        self.weights[name] = planned
+        return planned
+
+    def vector(self, name: str, sources: Sequence[ir.Value], *, interleaved: bool = False) -> ir.Value:
+        """Plans an f32 vector and returns its graph value."""
+        self.vectors[name] = Vector(name, tuple(str(source.name) for source in sources), interleaved)
+        return self.value(name)
+
+    def value(self, name: str) -> ir.Value:
+        """The graph value of a stored tensor, one a name."""
+        return self.values.setdefault(name, ir.Value(name=name))

@@ -1,0 +1,55 @@
+"""The graph's inputs and outputs as the contract spells them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from .. import contract
+from .plan import Plan
+
+_DTYPES = {
+    "int32": ir.DataType.INT32,
+    "uint64": ir.DataType.UINT64,
+    "f16": ir.DataType.FLOAT16,
+    "f32": ir.DataType.FLOAT,
+    "u8": ir.DataType.UINT8,
+}
+
+
+def shared_inputs() -> dict[str, ir.Value]:
+    """The contract's inputs that are not caches."""
+    return {
+        port.name: ir.Value(name=port.name, type=_tensor(port.dtype), shape=ir.Shape(port.axes))
+        for port in contract.INPUTS
+    }
+
+
+def finish_ports(
+    model: ir.Model, plan: Plan, attentions: list[ir.Node], shared: dict[str, ir.Value], cache_dtype: str
+) -> None:
+    """Replaces the traced inputs by the contract's, registers the stored tensors and names the logits."""
+    graph = model.graph
+    graph.inputs.clear()
+    graph.initializers.clear()
+    graph.inputs.extend(shared.values())
+    for node in attentions:
+        heads, head_dim = node.attributes["num_kv_heads"].as_int(), node.attributes["head_dim"].as_int()
+        for cache in node.inputs[8:10]:
+            assert cache is not None
+            cache.type = _tensor(cache_dtype)
+            cache.shape = ir.Shape([*contract.CACHE_AXES[:2], heads, head_dim])
+            graph.inputs.append(cache)
+    logits = graph.outputs[0]
+    head = logits.producer()
+    assert head is not None
+    port = contract.logits_port(head.attributes["out_features"].as_int())
+    logits.name, logits.type, logits.shape = port.name, _tensor(port.dtype), ir.Shape(port.axes)
+    for node in graph:
+        for output in node.outputs:
+            output.shape = output.shape if output is logits else None  # torch's batch axis is gone
+    for value in plan.values.values():
+        value.type = _tensor("u8" if value.name in plan.weights else "f32")
+
+
+def _tensor(dtype: str) -> ir.TensorType:
+    return ir.TensorType(_DTYPES[dtype])

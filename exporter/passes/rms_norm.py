@@ -1,0 +1,29 @@
+"""Pass 2: the arithmetic of an RMSNorm becomes one RMSNorm node."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnxscript.rewriter import pattern
+
+from ..contract import DOMAIN
+from .match import constant
+
+
+def _arithmetic(op, x, weight, epsilon, axes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    variance = op.ReduceMean(op.Pow(x, 2.0), axes, keepdims=1)
+    return op.Mul(weight, op.Mul(x, op.Reciprocal(op.Sqrt(op.Add(variance, epsilon)))))
+
+
+def _node(op, x, weight, epsilon, axes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+    (value,) = constant(epsilon) or (0.0,)
+    return op.RMSNorm(x, weight, epsilon=value, _domain=DOMAIN)
+
+
+def _is_vector_norm(_context: object, weight: ir.Value, epsilon: ir.Value, axes: ir.Value, **_: object) -> bool:
+    return constant(axes) == [-1.0] and constant(epsilon) is not None and weight.shape is not None and weight.shape.rank() == 1
+
+
+def fuse_rms_norm(model: ir.Model) -> None:
+    """weight * x / sqrt(mean(x^2) + epsilon) over the last axis -> RMSNorm(x, weight)."""
+    rule = pattern.RewriteRule(_arithmetic, _node, _is_vector_norm)
+    pattern.RewriteRuleSet([rule], commute=True).apply_to_model(model)

@@ -1,0 +1,117 @@
+"""f32 rows -> integers with one scale a block of 32 columns, and back. Knows nothing about how they are packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .contract import BLOCK_COLUMNS
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Candidates of the int4 scale search: fractions of the range that the extreme value is mapped to.
+_SHRINK = np.linspace(0.72, 1.08, 13, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """w[row, column] = scale[row, block] * codes[row, column] (+ offset[row, block])."""
+
+    codes: Array  # [rows, columns] int8; 0..15 for int4_asym
+    scale: Array  # [rows, columns / 32] f16
+    offset: Array | None = None  # [rows, columns / 32] f16
+
+    def dequantise(self) -> Array:
+        """[rows, columns] f32."""
+        blocks = _blocks(self.codes).astype(np.float32) * self.scale.astype(np.float32)[..., None]
+        if self.offset is not None:
+            blocks += self.offset.astype(np.float32)[..., None]
+        return blocks.reshape(self.codes.shape)
+
+
+def quantise(rows: Array, format_name: str) -> Quantised:
+    """Quantises f32 [rows, columns], columns a multiple of 32, to "int4", "int4_asym" or "int8"."""
+    blocks = _blocks(rows)
+    codes, scale, offset = {"int4": _int4, "int4_asym": _int4_asym, "int8": _int8}[format_name](blocks)
+    return Quantised(codes.reshape(rows.shape), scale, offset)
+
+
+def _blocks(rows: Array) -> Array:
+    return rows.reshape(rows.shape[0], -1, BLOCK_COLUMNS)
+
+
+def _inverse(scale: Array) -> Array:
+    """1 / scale, 0 where the scale is 0."""
+    wide = scale.astype(np.float32)
+    return np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0)
+
+
+def _int8(blocks: Array) -> tuple[Array, Array, None]:
+    scale = (np.abs(blocks).max(axis=2) / np.float32(127)).astype(np.float16)
+    codes = np.rint(blocks * _inverse(scale)[..., None])
+    return np.clip(codes, -127, 127).astype(np.int8), scale, None
+
+
+def _int4(blocks: Array) -> tuple[Array, Array, None]:
+    """Least squared error over scales that put the extreme value near -8 (the sign of the scale follows it)."""
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
+    best_scale = np.zeros_like(extreme)
+    best_gain = np.full_like(extreme, -1.0)
+    for shrink in _SHRINK:
+        codes = _int4_codes(blocks, extreme * (shrink / -8))
+        # With codes q, the best scale is <w, q> / <q, q> and removes <w, q>^2 / <q, q> of the squared error.
+        overlap = np.einsum("rbk,rbk->rb", blocks, codes)
+        norm = np.einsum("rbk,rbk->rb", codes, codes)
+        fitted = np.divide(overlap, norm, out=np.zeros_like(norm), where=norm > 0)
+        better = overlap * fitted > best_gain
+        best_gain = np.where(better, overlap * fitted, best_gain)
+        best_scale = np.where(better, fitted, best_scale)
+    scale = best_scale.astype(np.float16)
+    return _int4_codes(blocks, scale).astype(np.int8), scale, None
+
+
+def _int4_codes(blocks: Array, scale: Array) -> Array:
+    codes = np.rint(blocks * _inverse(scale)[..., None])
+    return np.clip(codes, -8, 7, out=codes)
+
+
+def _int4_asym(blocks: Array) -> tuple[Array, Array, Array]:
+    """w = scale * q + offset, q in 0..15: the range of the block, then one least-squares refit of scale and offset."""
+    low, high = blocks.min(axis=2), blocks.max(axis=2)
+    candidates = [((high - low) / np.float32(15), low)]
+    candidates.append(_refit(blocks, *candidates[0]))
+    best: tuple[Array, Array, Array] | None = None
+    best_error: Array | None = None
+    for wide_scale, wide_offset in candidates:
+        scale, offset = wide_scale.astype(np.float16), wide_offset.astype(np.float16)
+        codes = _asym_codes(blocks, scale, offset)
+        rebuilt = codes * scale.astype(np.float32)[..., None] + offset.astype(np.float32)[..., None]
+        error = np.square(blocks - rebuilt).sum(axis=2)
+        if best is None or best_error is None:
+            best, best_error = (codes, scale, offset), error
+            continue
+        better = error < best_error
+        best = (
+            np.where(better[..., None], codes, best[0]),
+            np.where(better, scale, best[1]),
+            np.where(better, offset, best[2]),
+        )
+    assert best is not None
+    return best[0].astype(np.int8), best[1], best[2]
+
+
+def _asym_codes(blocks: Array, scale: Array, offset: Array) -> Array:
+    codes = np.rint((blocks - offset.astype(np.float32)[..., None]) * _inverse(scale)[..., None])
+    return np.clip(codes, 0, 15, out=codes)
+
+
+def _refit(blocks: Array, scale: Array, offset: Array) -> tuple[Array, Array]:
+    """Least-squares line through (code, weight) of each block."""
+    codes = _asym_codes(blocks, scale, offset)
+    code_mean, weight_mean = codes.mean(axis=2), blocks.mean(axis=2)
+    centred = codes - code_mean[..., None]
+    spread = np.square(centred).sum(axis=2)
+    slope = np.divide((centred * blocks).sum(axis=2), spread, out=np.zeros_like(spread), where=spread > 0)
+    return slope, weight_mean - slope * code_mean

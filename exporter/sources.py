@@ -1,0 +1,104 @@
+"""Where tensors come from: one at a time, as f32, from safetensors files or a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+import gguf
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+from .errors import CheckpointError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class WeightSource(Protocol):
+    """Tensors of a checkpoint under the names of transformers' state dict."""
+
+    def read(self, name: str) -> Array:
+        """A tensor as f32.
+
+        Raises:
+            CheckpointError: the checkpoint has no such tensor.
+        """
+
+    def read_q4_1(self, name: str) -> tuple[Array, Array, Array] | None:
+        """(nibbles u8 [rows, columns], scale f16, offset f16 [rows, columns / 32]) if stored as Q4_1, else None."""
+
+
+class SafetensorsSource:
+    """A folder with model.safetensors or its sharded form; opened files stay mapped, tensors are read on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        index = folder / "model.safetensors.index.json"
+        single = folder / "model.safetensors"
+        if index.is_file():
+            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        elif single.is_file():
+            files = [single.name]
+        else:
+            raise CheckpointError(f"{folder} has no model.safetensors; save the model with save_pretrained first")
+        self._files = {}
+        for file in files:
+            try:
+                opened = safe_open(folder / file, framework="pt")  # type: ignore[no-untyped-call]
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(f"{folder / file} cannot be read as safetensors: {error}") from error
+            self._files.update(dict.fromkeys(opened.keys(), opened))
+        self._folder = folder
+
+    def read(self, name: str) -> Array:
+        """A tensor as f32; the leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
+        for candidate in (name, name.removeprefix("model.")):
+            if candidate in self._files:
+                return self._files[candidate].get_tensor(candidate).to(torch.float32).numpy()
+        raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
+
+    def read_q4_1(self, name: str) -> None:
+        """Safetensors hold no Q4_1 blocks."""
+
+
+class GgufSource:
+    """A GGUF file; names and row orders are translated by transformers' own tables."""
+
+    def __init__(self, path: Path, model: PreTrainedModel) -> None:
+        self._path = path
+        reader = gguf.GGUFReader(path)
+        architecture = reader.fields["general.architecture"].contents()
+        self._processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
+        names = get_gguf_hf_weights_map(model, self._processor)
+        self._tensors = {names[tensor.name]: tensor for tensor in reader.tensors if tensor.name in names}
+
+    def _tensor(self, name: str) -> gguf.gguf_reader.ReaderTensor:
+        if name not in self._tensors:
+            raise CheckpointError(f"{self._path} has no tensor {name}; is the file complete?")
+        return self._tensors[name]
+
+    def _reorder(self, tensor: gguf.gguf_reader.ReaderTensor, rows: Array) -> Array:
+        """Undoes the row permutation that GGUF applies to some tensors."""
+        result = self._processor.process(rows, name=tensor.name, tensor_key_mapping={}, parsed_parameters={})
+        return np.ascontiguousarray(result.weights)
+
+    def read(self, name: str) -> Array:
+        """A tensor, dequantised to f32."""
+        tensor = self._tensor(name)
+        return self._reorder(tensor, gguf.dequantize(tensor.data, tensor.tensor_type)).astype(np.float32, copy=False)
+
+    def read_q4_1(self, name: str) -> tuple[Array, Array, Array] | None:
+        """The blocks of a Q4_1 tensor as stored: f16 scale, f16 offset, 16 bytes with columns 0..15 in the low nibbles."""
+        tensor = self._tensor(name)
+        if tensor.tensor_type != gguf.GGMLQuantizationType.Q4_1:
+            return None
+        columns, rows = (int(axis) for axis in tensor.shape)
+        order = self._reorder(tensor, np.arange(rows, dtype=np.int64)[:, None])[:, 0]
+        blocks = np.asarray(tensor.data).reshape(rows, columns // 32, 20)[order]
+        scale, offset = (np.ascontiguousarray(blocks[:, :, at : at + 2]).view(np.float16)[..., 0] for at in (0, 2))
+        codes = blocks[:, :, 4:]
+        nibbles = np.concatenate([codes & 15, codes >> 4], axis=2)
+        return nibbles.reshape(rows, columns), scale, offset

@@ -1,0 +1,134 @@
+"""A checkpoint's tokenizer as tokenizer.json, its special and stop ids, and its chat template."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
+from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig
+
+from .errors import TokenizerError
+
+# The splitting rule each GGUF "tokenizer.ggml.pre" stands for: transformers' reader applies GPT-2's to all of them.
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SPLITS = {
+    "default": _GPT2,
+    "gpt-2": _GPT2,
+    "qwen2": _WORDS.replace("DIGITS", ""),
+    "llama-bpe": _WORDS.replace("DIGITS", "{1,3}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerInfo:
+    """What the bundle says about the tokenizer. `json_text` is the whole tokenizer.json."""
+
+    json_text: str
+    size: int  # tokens, added ones included: ids are below it
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    pad_id: int | None
+    add_bos: bool
+    chat_template: str | None
+
+
+def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig) -> TokenizerInfo | None:
+    """Reads the tokenizer beside a checkpoint or inside a GGUF file; None if the checkpoint has none.
+
+    Raises:
+        TokenizerError: a slow-only tokenizer, no end-of-sequence id, or an unknown splitting rule in a GGUF.
+    """
+    extra: dict[str, Any] = {"gguf_file": gguf_file} if gguf_file else {}
+    if gguf_file is not None and "tokenizer.ggml.model" not in _gguf_fields(folder, gguf_file):
+        return None
+    if gguf_file is None and Path(folder).is_dir() and not list(Path(folder).glob("tokenizer*")):
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
+    except (OSError, ValueError, KeyError) as error:
+        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {str(error).splitlines()[0]}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise TokenizerError(f"{type(tokenizer).__name__} of {folder} has no tokenizer.json form; give one with tokenizer=")
+    backend: Tokenizer = tokenizer.backend_tokenizer
+    if gguf_file is not None:
+        _set_split_rule(backend, _gguf_fields(folder, gguf_file))
+    eos_ids = _eos_ids(folder, gguf_file, config, tokenizer.eos_token_id)
+    if not eos_ids:
+        raise TokenizerError(f"{folder} names no end-of-sequence token in its config, generation config or tokenizer")
+    template = tokenizer.chat_template
+    return TokenizerInfo(
+        json_text=backend.to_str(),
+        size=backend.get_vocab_size(with_added_tokens=True),
+        bos_id=tokenizer.bos_token_id,
+        eos_ids=eos_ids,
+        pad_id=tokenizer.pad_token_id,
+        add_bos=_adds_bos(backend, tokenizer.bos_token_id),
+        chat_template=template if isinstance(template, str) else None,
+    )
+
+
+def _gguf_fields(folder: str, gguf_file: str) -> dict[str, Any]:
+    return dict(gguf.GGUFReader(Path(folder) / gguf_file).fields)
+
+
+def _set_split_rule(backend: Tokenizer, fields: dict[str, Any]) -> None:
+    if fields["tokenizer.ggml.model"].contents() != "gpt2":
+        return
+    rule = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else "default"
+    backend.pre_tokenizer = _split_rule(rule)
+
+
+def _split_rule(rule: str) -> PreTokenizer:
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if rule == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    if rule not in _SPLITS:
+        known = ", ".join(["smollm", *_SPLITS])
+        raise TokenizerError(f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer=")
+    from tokenizers import Regex  # noqa: PLC0415
+
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLITS[rule]), "isolated"), byte_level])
+
+
+def _eos_ids(folder: str, gguf_file: str | None, config: PretrainedConfig, tokenizer_eos: int | None) -> tuple[int, ...]:
+    """All stop ids: the generation config may name more than the model's."""
+    named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
+    if gguf_file is None:
+        try:
+            named.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+        except OSError:  # most checkpoints without chat have no generation config
+            named.append(None)
+    ids: list[int] = []
+    for item in named:
+        ids += [item] if isinstance(item, int) else item if isinstance(item, list) else []
+    return tuple(dict.fromkeys(ids))
+
+
+def _adds_bos(backend: Tokenizer, bos_id: int | None) -> bool:
+    return bos_id is not None and backend.encode("a").ids[:1] == [bos_id]
+
+
+def first_difference(left: str, right: str) -> tuple[int, str | None, str | None] | None:
+    """First id whose token differs between two tokenizer.json texts, with both tokens; None if all agree."""
+    vocabularies = [_tokens(text) for text in (left, right)]
+    for index in range(max(len(tokens) for tokens in vocabularies)):
+        a, b = (tokens.get(index) for tokens in vocabularies)
+        if a != b:
+            return index, a, b
+    return None
+
+
+def _tokens(json_text: str) -> dict[int, str]:
+    parsed = json.loads(json_text)
+    vocabulary = Tokenizer.from_str(json.dumps(parsed)).get_vocab(with_added_tokens=True)
+    return {index: token for token, index in vocabulary.items()}

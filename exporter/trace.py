@@ -1,0 +1,199 @@
+"""A transformers decoder -> an ONNX graph with one Attention node a layer and one Projection node a linear layer.
+
+The model lives on torch's meta device: no weight is read, so tracing a 7B model takes seconds and no memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx_ir as ir
+import torch
+from onnxscript import values
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from .contract import DOMAIN, DOMAIN_VERSION
+from .errors import UnsupportedModelError
+
+ATTENTION = "pilotfish"  # our name in transformers' attention registry
+# What transformers passes along that does not change the attention of a causal pass without cache.
+_HARMLESS = {"position_ids", "position_embeddings", "use_cache", "output_attentions", "return_dict", "is_causal"}
+_QUIET_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+@torch.library.custom_op("pilotfish::attention", mutates_args=())
+def _attention(  # noqa: PLR0913
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int, scale: float, window: int, softcap: float
+) -> torch.Tensor:
+    raise NotImplementedError("only traced, never run")
+
+
+@_attention.register_fake
+def _(query, key, value, layer, scale, window, softcap):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001, PLR0913
+    batch, heads, tokens, _ = query.shape
+    return query.new_empty(batch, tokens, heads, value.shape[3])
+
+
+def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    module: torch.nn.Module,
+    query: torch.Tensor,  # [1, num_heads, num_tokens, head_dim]
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **extra,  # noqa: ANN003
+) -> tuple[torch.Tensor, None]:
+    """The attention function of transformers' registry: records the call as one operator."""
+    layer = getattr(module, "layer_idx", None)
+    unknown = sorted(name for name, given in extra.items() if given is not None and name not in _HARMLESS)
+    if layer is None or unknown or attention_mask is not None or not getattr(module, "is_causal", True):
+        reason = f"uses {', '.join(unknown)}" if unknown else "has no layer index or is not plainly causal"
+        raise UnsupportedModelError(f"attention of {type(module).__name__}, layer {layer}, {reason}")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    args = (query, key, value, int(layer), float(scale), int(sliding_window or 0), float(softcap or 0.0))
+    return torch.ops.pilotfish.attention(*args), None
+
+
+def _no_mask(*_args: object, **_kwargs: object) -> None:
+    """The operator knows the mask; transformers must not build one."""
+
+
+AttentionInterface.register(ATTENTION, _capture_attention)
+AttentionMaskInterface.register(ATTENTION, _no_mask)
+
+
+def _schema(name: str, inputs: tuple[str, ...], optional: tuple[str, ...], **attributes: str) -> values.Op:
+    """An operator that exists between tracing and the passes only."""
+    define = onnx.defs.OpSchema
+    parameters = [define.FormalParameter(item, "T") for item in inputs]
+    parameters += [
+        define.FormalParameter(item, "T", param_option=define.FormalParameterOption.Optional) for item in optional
+    ]
+    schema = define(
+        name,
+        DOMAIN,
+        DOMAIN_VERSION,
+        inputs=parameters,
+        outputs=[define.FormalParameter("y", "T")],
+        type_constraints=[("T", ["tensor(float)"], "")],
+        attributes=[define.Attribute(key, getattr(define.AttrType, kind)) for key, kind in attributes.items()],
+    )
+    return values.Op(values.Opset(DOMAIN, DOMAIN_VERSION), name, schema)
+
+
+_ATTENTION_OP = _schema(
+    "Attention", ("q", "k", "v"), (), layer="INT", scale="FLOAT", sliding_window="INT", softcap="FLOAT"
+)
+_PROJECTION_OP = _schema("Projection", ("x", "weight"), ("bias",))
+
+
+def _translate_attention(query, key, value, layer, scale, window, softcap):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913
+    return _ATTENTION_OP(query, key, value, layer=layer, scale=scale, sliding_window=window, softcap=softcap)
+
+
+def _translate_linear(x, weight, bias=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return _PROJECTION_OP(x, weight) if bias is None else _PROJECTION_OP(x, weight, bias)
+
+
+class PackedCausalLM(torch.nn.Module):
+    """A causal LM over packed tokens: [num_tokens] ids and positions -> [num_outputs, vocab_size] logits."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, output_rows: torch.Tensor) -> torch.Tensor:
+        """Runs one sequence of batch 1; the passes take the batch axis away."""
+        result = self.model(
+            input_ids=input_ids[None], position_ids=position_ids[None], logits_to_keep=output_rows, use_cache=False
+        )
+        return result.logits[0]
+
+
+def build_on_meta(config: PretrainedConfig) -> PreTrainedModel:
+    """The model of a configuration without weights, its attention set to be captured."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION, dtype=torch.float32)
+    return model.eval()
+
+
+def trace(model: PreTrainedModel) -> ir.Model:
+    """Exports a model built by `build_on_meta`; num_tokens and num_outputs are dynamic.
+
+    Raises:
+        UnsupportedModelError: torch cannot export it, or its attention does not go through transformers' interface.
+    """
+    tokens, outputs = torch.export.Dim("num_tokens"), torch.export.Dim("num_outputs")
+    ids, positions, rows = (torch.zeros(size, dtype=torch.int64, device="meta") for size in (7, 7, 3))
+    table = {
+        torch.ops.pilotfish.attention.default: _translate_attention,
+        torch.ops.aten.linear.default: _translate_linear,
+    }
+    name = type(model).__name__
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                PackedCausalLM(model).eval(),
+                (ids, positions, rows),
+                dynamo=True,
+                dynamic_shapes=({0: tokens}, {0: tokens}, {0: outputs}),
+                custom_translation_table=table,
+                optimize=False,
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise _root_cause(error, name) from error
+    assert program is not None
+    captured = sum(node.op_type == "Attention" for node in program.model.graph)
+    if captured != model.config.num_hidden_layers:
+        raise UnsupportedModelError(
+            f"{name} sends {captured} of its {model.config.num_hidden_layers} layers through transformers' attention "
+            "interface; every layer must go through it"
+        )
+    _name_parameters(program.model.graph, model)
+    return program.model
+
+
+def _name_parameters(graph: ir.Graph, model: PreTrainedModel) -> None:
+    """Gives parameters and buffers their checkpoint names, the first one where two modules share a tensor, and no data."""
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    for name, tensor in tensors:
+        traced = graph.initializers.get(f"model.{name}")
+        first.setdefault(id(tensor), name)
+        if traced is not None:
+            traced.name = first[id(tensor)]
+            traced.const_value = None
+
+
+def _root_cause(error: BaseException, name: str) -> UnsupportedModelError:
+    """Our own refusal if it is what stopped torch, else a refusal with torch's first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UnsupportedModelError):
+            return cause
+        innermost, cause = cause, cause.__cause__ or cause.__context__
+    return UnsupportedModelError(f"torch cannot export {name}: {str(innermost).splitlines()[0]}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch's notes about optional packages off stderr."""
+    loggers = [logging.getLogger(name) for name in _QUIET_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

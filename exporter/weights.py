@@ -1,0 +1,124 @@
+"""The stored tensors of a plan: read, quantise, pack and write one at a time, so memory holds one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
+from .errors import UnsupportedModelError
+from .packing import interleave, pack, pack_float, padded
+from .passes import PackedWeight, Plan, Vector
+from .quantise import Quantised, quantise
+from .sources import WeightSource
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_CHUNK_ROWS = 4096  # bounds the f32 temporaries of quantisation; a multiple of two tiles
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One entry of the manifest's tensor table."""
+
+    name: str
+    dtype: str  # "u8" or "f32"
+    shape: tuple[int, ...]
+    offset: int  # in the weights file, a multiple of contract.TENSOR_ALIGNMENT
+    bytes: int
+
+
+def write_weights(
+    plan: Plan, source: WeightSource, tables: dict[str, Array], path: Path, advance: Callable[[], None]
+) -> tuple[StoredTensor, ...]:
+    """Writes the weights file; calls `advance` after each stored tensor.
+
+    Raises:
+        CheckpointError: the source lacks a tensor.
+        UnsupportedModelError: a matrix that low-bit blocks cannot hold.
+    """
+    stored: list[StoredTensor] = []
+    with path.open("wb") as file:
+        for name, parts in _tensors(plan, source, tables):
+            stored.append(_append(file, name, parts))
+            advance()
+    return tuple(stored)
+
+
+def count_tensors(plan: Plan) -> int:
+    """How often `write_weights` advances."""
+    return len(plan.weights) + len(plan.vectors) + 2  # cos and sin
+
+
+def _tensors(plan: Plan, source: WeightSource, tables: dict[str, Array]) -> Iterator[tuple[str, Iterator[Array]]]:
+    for weight in plan.weights.values():
+        yield weight.name, packed_chunks(weight, source)
+    for vector in plan.vectors.values():
+        yield vector.name, iter([read_vector(vector, source)])
+    for name, table in tables.items():
+        yield name, iter([table])
+
+
+def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
+    file.write(b"\0" * (padded(file.tell(), TENSOR_ALIGNMENT) - file.tell()))
+    offset = file.tell()
+    shape: tuple[int, ...] = ()
+    dtype = "u8"
+    for part in parts:
+        file.write(memoryview(np.ascontiguousarray(part)).cast("B"))
+        dtype = "f32" if part.dtype == np.float32 else "u8"
+        shape = part.shape
+    size = file.tell() - offset
+    return StoredTensor(name, dtype, shape if dtype == "f32" else (size,), offset, size)
+
+
+def read_vector(vector: Vector, source: WeightSource) -> Array:
+    """A stored vector, f32, in the row order of its matrix."""
+    parts = [source.read(name).astype(np.float32, copy=False) for name in vector.sources]
+    return interleave(*parts) if vector.interleaved else np.concatenate(parts)
+
+
+def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
+    """The packed bytes of a matrix, some thousand rows at a time."""
+    if weight.format in ("f16", "f32"):
+        rows = _arranged(weight, [source.read(name) for name in weight.sources])
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
+        return
+    if weight.in_features % BLOCK_COLUMNS:
+        raise UnsupportedModelError(
+            f"{weight.sources[0]} has {weight.in_features} columns; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16"
+        )
+    for chunk in quantised_chunks(weight, source):
+        yield pack(chunk, weight.format)
+
+
+def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
+    """The integers of a low-bit matrix in stored row order."""
+    stored = _stored_q4_1(weight, source)
+    if stored is not None:
+        yield stored
+        return
+    rows = _arranged(weight, [source.read(name) for name in weight.sources])
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
+
+
+def _stored_q4_1(weight: PackedWeight, source: WeightSource) -> Quantised | None:
+    """GGUF's Q4_1 blocks are the int4_asym format: taken over bit for bit."""
+    if weight.format != "int4_asym":
+        return None
+    found = [blocks for name in weight.sources if (blocks := source.read_q4_1(name)) is not None]
+    if len(found) < len(weight.sources):
+        return None
+    codes, scale, offset = (_arranged(weight, [blocks[part] for blocks in found]) for part in range(3))
+    return Quantised(codes.astype(np.int8), scale, offset)
+
+
+def _arranged(weight: PackedWeight, parts: list[Array]) -> Array:
+    if weight.interleaved:
+        return interleave(*parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
