@@ -5,8 +5,8 @@ Importing it fails when the library that was loaded is not the one this package 
 
 from __future__ import annotations
 
-from pilotfish.bindings import calls
-from pilotfish.bindings.errors import (
+from . import calls
+from .errors import (
     BudgetTooSmallError,
     BundleCorruptError,
     BundleFileMissingError,
@@ -22,9 +22,9 @@ from pilotfish.bindings.errors import (
     PilotfishError,
     UnsupportedError,
 )
-from pilotfish.bindings.handle import EngineHandle, RequestHandle
-from pilotfish.bindings.paths import include_dir, library_path
-from pilotfish.bindings.records import (
+from .handle import EngineHandle, RequestHandle
+from .paths import include_dir, library_path
+from .records import (
     Device,
     EngineInfo,
     EngineOptions,

@@ -2,7 +2,7 @@
 
 import sys
 
-from pilotfish.bindings.paths import compiler_flags
+from .paths import compiler_flags
 
 if __name__ == "__main__":
     sys.stdout.write(compiler_flags() + "\n")

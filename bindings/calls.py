@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pilotfish.bindings._ffi import ffi, lib
-from pilotfish.bindings.handle import EngineHandle, RequestHandle
-from pilotfish.bindings.records import (
+from ._ffi import ffi, lib
+from .handle import EngineHandle, RequestHandle
+from .records import (
     EngineInfo,
     EngineOptions,
     Finish,
@@ -23,7 +23,7 @@ from pilotfish.bindings.records import (
     RequestStats,
     Token,
 )
-from pilotfish.bindings.status import check
+from .status import check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings._ffi import ffi
+from ._ffi import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable

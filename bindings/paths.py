@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.bindings import _ffi
+from . import _ffi
 
 
 def library_path() -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pilotfish.bindings import errors
-from pilotfish.bindings._ffi import ffi, lib
+
+from ._ffi import ffi, lib
 
 EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
     lib.PF_INVALID_ARGUMENT: errors.InvalidArgumentError,

@@ -17,13 +17,14 @@ from pilotfish.bindings import (
     Model,
     calls,
 )
-from pilotfish.runtime.chat_template import ChatTemplate
-from pilotfish.runtime.manifest import Manifest, read_manifest
-from pilotfish.runtime.memory import parse_bytes
-from pilotfish.runtime.options import INT32_MAX, GenerateKeywords, GenerateOptions, check_ids
-from pilotfish.runtime.ort import ort_library
-from pilotfish.runtime.token_stream import TokenStream
-from pilotfish.runtime.tokenizer import Tokenizer
+
+from .chat_template import ChatTemplate
+from .manifest import Manifest, read_manifest
+from .memory import parse_bytes
+from .options import INT32_MAX, GenerateKeywords, GenerateOptions, check_ids
+from .ort import ort_library
+from .token_stream import TokenStream
+from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
-    from pilotfish.runtime.results import Result
+    from .results import Result
 
 DEFAULT_MAX_DRAFT_TOKENS = 16
 
@@ -93,11 +94,6 @@ class Engine:
         return self._manifest
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of target and draft."""
-        return self._tokenizer
-
-    @property
     def info(self) -> EngineInfo:
         """Sizes of what is loaded, and the free cache blocks now."""
         with self._lock:
@@ -121,7 +117,7 @@ class Engine:
 
     def stream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> TokenStream:
         """Continue a prompt and yield one Event a token; arguments and errors are generate()'s."""
-        ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         return self._open(ids, GenerateOptions(**options))
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> Result:
@@ -135,8 +131,19 @@ class Engine:
 
     def stream_chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> TokenStream:
         """Answer a conversation and yield one Event a token; arguments and errors are chat()'s."""
-        prompt = self._chat_template.render(messages)
-        return self._open(self._tokenizer.encode_rendered(prompt), GenerateOptions(**options))
+        return self._open(self.encode_chat(messages), GenerateOptions(**options))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt, with the begin-of-text id where the model expects one."""
+        return self._tokenizer.encode(text)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation, through the bundle's chat template, up to where the answer begins."""
+        return self._tokenizer.encode_rendered(self._chat_template.render(messages))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids; special tokens are left out."""
+        return self._tokenizer.decode(ids)
 
     def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
         """A model's logits at every position of ids: [len(ids), vocab_size]."""

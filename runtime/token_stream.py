@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import Finish, Origin, PilotfishError, calls
-from pilotfish.runtime.results import Event, Result, Stats, stats_from
-from pilotfish.runtime.stop_strings import StopStrings
-from pilotfish.runtime.tokenizer import Detokenizer
+
+from .results import Event, Result, Stats, stats_from
+from .stop_strings import StopStrings
+from .tokenizer import Detokenizer
 
 if TYPE_CHECKING:
     import threading
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from pilotfish.bindings import EngineHandle, RequestOptions, Token
-    from pilotfish.runtime.tokenizer import Tokenizer
+
+    from .tokenizer import Tokenizer
 
 
 class TokenStream(Iterator[Event]):
     """An iterator of Events. Closing it, leaving its with block or dropping it frees its cache blocks.
 
-    The texts' concatenation is the whole text. An event whose token leaves text undecided (half a character, or what may
+    The texts' concatenation is the whole text. An event whose token leaves text undecided (half a character, what may
     begin a stop string) waits for the next round, so that the last event always carries the end of the text.
     """
 

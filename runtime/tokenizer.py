@@ -11,7 +11,7 @@ from pilotfish.bindings import BundleCorruptError, BundleFileMissingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pilotfish.runtime.manifest import Manifest
+    from .manifest import Manifest
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.

@@ -1,0 +1,131 @@
+"""Measures plain against speculative decoding, interleaved in one run, and what single passes cost."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pilotfish.bindings import Model
+
+from .options import GenerateKeywords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .engine import Engine
+    from .results import Event, Stats
+
+VERIFY_ROWS = (1, 2, 4, 8, 16)
+MODES = ("plain", "draft")
+# A round ends with the target's own token.
+_LAST_OF_ROUND = ("plain", "corrected", "bonus")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt to measure with, and the group its numbers are shown in."""
+
+    category: str
+    ids: tuple[int, ...]
+    ignore_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One generation, measured from outside: everything Python does is included."""
+
+    category: str
+    token_ids: tuple[int, ...]
+    ttft_ms: float
+    tokens_per_s: float
+    """Decoded tokens a second: prefill is left out, and the first token, which comes from it."""
+    tpot_ms: tuple[float, ...]
+    """A token's share of its round's time, for each token after the first round."""
+    overhead_share: float
+    """Part of the decoding time that was no pass of a model."""
+    stats: Stats
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How much to measure."""
+
+    new_tokens: int
+    num_draft_tokens: int
+    repeats: int
+
+
+def measure(
+    engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, on_step: Callable[[], None]
+) -> dict[str, list[Sample]]:
+    """Samples of each mode. Modes alternate, so that a slower minute of the machine falls on both.
+
+    Args:
+        engine: a loaded bundle; without a draft only "plain" is measured.
+        prompts: each is run ``options.repeats`` times in each mode, after one warm-up of each mode.
+        options: how much to measure.
+        on_step: called after each generation, warm-ups included.
+    """
+    draft_tokens = {"plain": 0, "draft": options.num_draft_tokens}
+    modes = MODES if engine.info.has_draft and options.num_draft_tokens else MODES[:1]
+    samples: dict[str, list[Sample]] = {mode: [] for mode in modes}
+    for mode in modes:
+        _generate(engine, prompts[0], min(options.new_tokens, 16), draft_tokens[mode])
+        on_step()
+    for prompt in prompts:
+        for _ in range(options.repeats):
+            for mode in modes:
+                samples[mode].append(_generate(engine, prompt, options.new_tokens, draft_tokens[mode]))
+                on_step()
+    return samples
+
+
+def verify_ms(engine: Engine, *, context: int, repeats: int) -> dict[int, float]:
+    """Median milliseconds of a target pass over 1, 2, 4, 8 and 16 rows after ``context`` tokens."""
+    times = {rows: engine.time_pass(rows, context=context, num_repeats=repeats) for rows in VERIFY_ROWS}
+    return {rows: 1e3 * float(statistics.median(seconds)) for rows, seconds in times.items()}
+
+
+def draft_ms(engine: Engine, *, context: int, repeats: int) -> float:
+    """Median milliseconds of a one-row pass of the draft."""
+    return 1e3 * float(statistics.median(engine.time_pass(1, context=context, num_repeats=repeats, model=Model.DRAFT)))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of all values do not exceed; 0 of none."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
+
+
+def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens: int) -> Sample:
+    options = GenerateKeywords(
+        max_new_tokens=new_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=prompt.ignore_eos
+    )
+    start = time.perf_counter()
+    with engine.stream(prompt.ids, **options) as stream:
+        arrivals = [(time.perf_counter() - start, event) for event in stream]
+        stats = stream.stats
+    decode_seconds = arrivals[-1][0] - stats.prefill_seconds
+    return Sample(
+        category=prompt.category,
+        token_ids=tuple(event.token_id for _, event in arrivals),
+        ttft_ms=1e3 * arrivals[0][0],
+        tokens_per_s=(len(arrivals) - 1) / decode_seconds,
+        tpot_ms=_token_times(arrivals),
+        overhead_share=1 - (stats.draft_seconds + stats.verify_seconds) / decode_seconds,
+        stats=stats,
+    )
+
+
+def _token_times(arrivals: Sequence[tuple[float, Event]]) -> tuple[float, ...]:
+    times: list[float] = []
+    previous, num_tokens = None, 0
+    for seconds, event in arrivals:
+        num_tokens += 1
+        if event.origin in _LAST_OF_ROUND or event.finish_reason:
+            if previous is not None:
+                times += [1e3 * (seconds - previous) / num_tokens] * num_tokens
+            previous, num_tokens = seconds, 0
+    return tuple(times)

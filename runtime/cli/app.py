@@ -1,0 +1,69 @@
+"""The command-line application: registers the commands and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from pilotfish.bindings import InternalError, PilotfishError, calls
+
+from .bench import bench
+from .chat import chat
+from .console import note
+from .doctor import doctor
+from .export import export
+from .info import info
+from .plan import plan
+from .run import run
+
+EXIT_BUG = 1
+EXIT_BAD_INPUT = 2
+
+app = typer.Typer(
+    help="Run a large language model faster by letting a small draft swim ahead of it, without changing its output.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (export, info, run, chat, bench, plan, doctor):
+    app.command()(command)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it with the flag's value
+    if value:
+        sys.stdout.write(f"pilotfish {calls.version()}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before the command."""
+    del debug, version  # main() reads the one, the callback the other
+
+
+def main() -> None:
+    """Entry point of the ``pilotfish`` script."""
+    try:
+        app()
+    except PilotfishError as error:
+        sys.exit(_explain(error, str(error), EXIT_BUG if isinstance(error, InternalError) else EXIT_BAD_INPUT))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
+        sys.exit(_explain(error, f"{type(error).__name__}: {error} (pilotfish --debug shows where)", EXIT_BUG))
+
+
+def _explain(error: Exception, message: str, exit_code: int) -> int:
+    """One line on stderr, after the traceback if that was asked for."""
+    if "--debug" in sys.argv[1:]:
+        traceback.print_exception(error)
+    note("error: " + " ".join(message.split()))
+    return exit_code

@@ -1,0 +1,152 @@
+"""``pilotfish bench``: plain against speculative, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress
+
+from pilotfish.runtime import bench as measuring
+from pilotfish.runtime.bench_prompts import fixed_prompt, prompts_from_file
+from pilotfish.runtime.bench_report import SCHEMA, categories, outputs_equal, summarise
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.machine import describe_machine
+from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
+from pilotfish.runtime.options import DEFAULT_DRAFT_TOKENS
+
+from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget, Threads
+from .console import notes, out, show, table, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotfish.runtime.bench import BenchOptions, Prompt
+
+PromptTokens = Annotated[int, typer.Option(help="Length of the built-in prompt.")]
+NewTokens = Annotated[int, typer.Option(min=2, help="Tokens a generation.")]
+Prompts = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help='JSON lines with "prompt" and "category" instead of the built-in one.'),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Generations a prompt and mode.")]
+BenchDraftTokens = Annotated[int, typer.Option(help="Tokens drafted a round.")]
+PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
+
+
+def bench(
+    bundle: Bundle,
+    *,
+    prompt_tokens: PromptTokens = 128,
+    new_tokens: NewTokens = 128,
+    prompts: Prompts = None,
+    draft_tokens: BenchDraftTokens = DEFAULT_DRAFT_TOKENS,
+    repeats: Repeats = 3,
+    pass_repeats: PassRepeats = 20,
+    device: Device = "cpu",
+    threads: Threads = None,
+    memory_budget: MemoryBudget = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
+    options = measuring.BenchOptions(new_tokens, draft_tokens, repeats)
+    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+        chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
+        report = _measure(engine, chosen, options, pass_repeats)
+        report["bundle"] = _describe_bundle(engine, bundle)
+    report["settings"] = {
+        "threads": report["bundle"]["threads"],
+        "new_tokens": new_tokens,
+        "prompt_tokens": None if prompts else prompt_tokens,
+        "draft_tokens": draft_tokens,
+        "repeats": repeats,
+    }
+    _show(report)
+    write_json(json_file, report)
+
+
+def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, pass_repeats: int) -> dict[str, Any]:
+    num_modes = 2 if engine.info.has_draft and options.num_draft_tokens else 1
+    with Progress(console=notes(), transient=True) as progress:
+        task = progress.add_task("generating", total=num_modes * (1 + len(prompts) * options.repeats))
+        samples = measuring.measure(engine, prompts, options, lambda: progress.advance(task))
+    context = max(len(prompt.ids) for prompt in prompts)
+    peak = peak_memory_bytes()
+    has_draft = engine.info.has_draft
+    return {
+        "schema": SCHEMA,
+        "machine": describe_machine(),
+        "runs": [summarise(mode, group, peak) for mode, group in samples.items()],
+        "categories": categories(samples),
+        "outputs_equal": outputs_equal(samples),
+        "verify_ms": {
+            str(rows): time for rows, time in measuring.verify_ms(engine, context=context, repeats=pass_repeats).items()
+        },
+        "draft_ms": measuring.draft_ms(engine, context=context, repeats=pass_repeats) if has_draft else None,
+    }
+
+
+def _describe_bundle(engine: Engine, path: str) -> dict[str, Any]:
+    models = {
+        model.role: {"source": model.source, "parameters": model.parameters, "formats": model.formats}
+        for model in engine.manifest.models
+    }
+    return {"path": path, "models": models, "threads": engine.info.num_threads, "context": engine.info.max_context}
+
+
+def _show(report: dict[str, Any]) -> None:
+    runs = report["runs"]
+    header = ("", *(run["mode"] for run in runs))
+    rows = [(name, *(value(run) for run in runs)) for name, value in _RUN_ROWS.items()]
+    out().print(table(report["bundle"]["path"], header, rows))
+    if len(runs) > 1:
+        speedup = runs[1]["tokens_per_s"]["median"] / runs[0]["tokens_per_s"]["median"]
+        equal = "the same" if report["outputs_equal"] else "DIFFERENT"
+        show(f"speculative is {speedup:.2f} x plain, outputs are {equal}")
+    first = report["verify_ms"]["1"]
+    passes = {f"target, {num_rows} rows": time for num_rows, time in report["verify_ms"].items()}
+    if report["draft_ms"] is not None:
+        passes["draft, 1 row"] = report["draft_ms"]
+    rows = [(name, f"{time:.2f}", f"{time / first:.2f}") for name, time in passes.items()]
+    out().print(table("one pass", ("", "ms", "of 1 row"), rows))
+    if len(report["categories"]) > 1:
+        _show_categories(report)
+    machine = report["machine"]
+    show(
+        f"{machine['cpu']}, {report['settings']['threads']} threads, {machine['kernels']} kernels, "
+        f"ONNX Runtime {machine['onnxruntime']}, peak memory {format_bytes(runs[0]['peak_memory_bytes'])}"
+    )
+
+
+_RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "tokens/s, median": lambda run: f"{run['tokens_per_s']['median']:.1f}",
+    "tokens/s, lowest": lambda run: f"{run['tokens_per_s']['min']:.1f}",
+    "tokens/s, highest": lambda run: f"{run['tokens_per_s']['max']:.1f}",
+    "first token, ms": lambda run: f"{run['ttft_ms']:.1f}",
+    "ms a token, median": lambda run: f"{run['tpot_ms']['p50']:.2f}",
+    "ms a token, 99th percentile": lambda run: f"{run['tpot_ms']['p99']:.2f}",
+    "acceptance rate": lambda run: _optional(run["acceptance_rate"], "{:.1%}"),
+    "tokens a round": lambda run: _optional(run["acceptance_length"], "{:.2f}"),
+    "time outside the models": lambda run: f"{run['overhead_share']:.1%}",
+}
+
+
+def _show_categories(report: dict[str, Any]) -> None:
+    rows = [
+        (
+            name,
+            f"{values['plain_tokens_per_s']:.1f}",
+            _optional(values.get("draft_tokens_per_s"), "{:.1f}"),
+            _optional(values.get("speedup"), "{:.2f}"),
+            _optional(values.get("acceptance_rate"), "{:.1%}"),
+        )
+        for name, values in report["categories"].items()
+    ]
+    header = ("category", "plain tokens/s", "draft tokens/s", "speed-up", "acceptance rate")
+    out().print(table("by category, medians", header, rows))
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

@@ -1,0 +1,137 @@
+"""``pilotfish chat``: a conversation, streamed; also with piped input."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pilotfish.bindings import ContextFullError
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.options import GenerateKeywords
+
+from .arguments import (
+    Bundle,
+    Device,
+    DraftTokens,
+    MaxContext,
+    MaxNewTokens,
+    MemoryBudget,
+    MinP,
+    Seed,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+)
+from .console import note
+from .run import print_stream, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pilotfish.runtime.results import Stats
+    from pilotfish.runtime.token_stream import TokenStream
+
+_HELP = "/system TEXT sets the system message, /reset forgets the conversation, /stats shows numbers, Ctrl-D ends"
+
+
+class Conversation:
+    """The messages so far, and the numbers of the last answer."""
+
+    def __init__(self, engine: Engine, options: GenerateKeywords) -> None:
+        """Start an empty conversation."""
+        self._engine = engine
+        self._options = options
+        self._system: str | None = None
+        self._messages: list[dict[str, str]] = []
+        self._stats: Stats | None = None
+
+    def handle(self, line: str) -> None:
+        """Obey a command or answer a message."""
+        command, _, argument = line.partition(" ")
+        if command == "/reset":
+            self._messages.clear()
+            note("conversation forgotten")
+        elif command == "/system":
+            self._system = argument or None
+            note("system message set" if argument else "system message removed")
+        elif command == "/stats":
+            note(summary(self._stats) if self._stats else "nothing generated yet")
+        elif command.startswith("/"):
+            note(f"unknown command {command}: {_HELP}")
+        elif line.strip():
+            self._answer(line)
+
+    def _answer(self, line: str) -> None:
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        messages = [*self._messages, {"role": "user", "content": line}]
+        try:
+            stream = self._engine.stream_chat(system + messages, **self._options)
+        except ContextFullError as error:
+            note(f"{error}: /reset starts anew")
+            return
+        with stream, _interrupt_cancels(stream):
+            result = print_stream(stream)
+        if result.finish_reason in ("cancelled", "context"):
+            note(f"({result.finish_reason})")
+        self._messages = [*messages, {"role": "assistant", "content": result.text}]
+        self._stats = result.stats
+
+
+def chat(
+    bundle: Bundle,
+    *,
+    max_new_tokens: MaxNewTokens = 512,
+    draft_tokens: DraftTokens = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    seed: Seed = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    memory_budget: MemoryBudget = None,
+    max_context: MaxContext = None,
+) -> None:
+    """Chat with a bundle; answers go to stdout, one input line is one message."""
+    options = GenerateKeywords(
+        max_new_tokens=max_new_tokens,
+        num_draft_tokens=draft_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+    )
+    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+        conversation = Conversation(engine, options)
+        if sys.stdin.isatty():
+            note(_HELP)
+        for line in _lines():
+            conversation.handle(line)
+
+
+def _lines() -> Iterator[str]:
+    """Input lines, with a prompt sign and line editing on a terminal; ends at the end of input or a second Ctrl-C."""
+    if not sys.stdin.isatty():
+        yield from (line.rstrip("\n") for line in sys.stdin)
+        return
+    import readline  # noqa: F401, PLC0415 - importing it gives input() line editing, wanted on terminals only
+
+    try:
+        while True:
+            yield input("> ")
+    except (EOFError, KeyboardInterrupt):
+        note("")
+
+
+@contextmanager
+def _interrupt_cancels(stream: TokenStream) -> Iterator[None]:
+    """Ctrl-C ends this answer, not the conversation."""
+    previous = signal.signal(signal.SIGINT, lambda *_: stream.cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,67 @@
+"""The two output channels, and numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from pilotfish.bindings import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+# Wide enough for every table, where no terminal limits the width.
+_FILE_WIDTH = 160
+
+
+def out() -> Console:
+    """Standard output: results only."""
+    return _console(sys.stdout)
+
+
+def notes() -> Console:
+    """Standard error: notes, progress and errors."""
+    return _console(sys.stderr)
+
+
+def show(line: str) -> None:
+    """One line of results, as it is."""
+    out().print(line, markup=False, soft_wrap=True)
+
+
+def note(line: str) -> None:
+    """One line for the person at the terminal, as it is."""
+    notes().print(line, markup=False, soft_wrap=True)
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose first column is text and whose others are numbers, aligned right."""
+    result = Table(title=title, title_justify="left")
+    for index, name in enumerate(header):
+        result.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def write_json(target: str | None, content: dict[str, Any]) -> None:
+    """Write ``content`` to a file, or as the last line of stdout for "-"; None writes nothing."""
+    if target is None:
+        return
+    if target == "-":
+        sys.stdout.write(json.dumps(content) + "\n")
+        return
+    try:
+        Path(target).write_text(json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise InvalidArgumentError(f"--json {target} cannot be written: {error.strerror}") from error
+
+
+def _console(file: TextIO) -> Console:
+    return Console(file=file, highlight=False, width=None if file.isatty() else _FILE_WIDTH)

@@ -1,0 +1,42 @@
+"""``pilotfish doctor``: what is installed and what will be used."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from pilotfish.bindings import PilotfishError, calls, library_path
+from pilotfish.runtime.machine import cpu_name, huge_pages, memory_bytes, package_versions
+from pilotfish.runtime.memory import format_bytes
+from pilotfish.runtime.ort import ort_library
+
+from .arguments import Json
+from .console import note, out, table, write_json
+
+EXIT_INCOMPLETE = 2
+
+
+def doctor(json_file: Json = None) -> None:
+    """Show versions, the ONNX Runtime library, the CPU kernels and the memory; exit code 2 if something is missing."""
+    facts = {
+        "libpilotfish": f"{calls.version()} {library_path()}",
+        "processor": cpu_name(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "CPU kernels": calls.cpu_kernels(),
+        "memory": f"{format_bytes(memory_bytes('MemAvailable'))} free of {format_bytes(memory_bytes('MemTotal'))}",
+        "huge pages": huge_pages(),
+    }
+    problem = None
+    try:
+        library = str(ort_library("cpu"))
+        facts["ONNX Runtime"] = f"{calls.ort_version(library)} {library}"
+    except PilotfishError as error:
+        facts["ONNX Runtime"] = "missing"
+        problem = error
+    facts |= package_versions()
+    out().print(table("pilotfish doctor", ("what", "found"), facts.items()))
+    write_json(json_file, facts)
+    if problem is not None:
+        note(f"error: {problem}")
+        raise typer.Exit(EXIT_INCOMPLETE)

@@ -1,0 +1,38 @@
+"""``pilotfish info``: what a bundle holds, without loading it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from pilotfish.runtime.manifest import ModelEntry, read_manifest
+from pilotfish.runtime.memory import format_bytes
+
+from .arguments import Bundle, Json
+from .console import out, show, table, write_json
+
+_ROWS: dict[str, Callable[[ModelEntry], str]] = {
+    "source": lambda model: model.source,
+    "architecture": lambda model: model.architecture,
+    "parameters": lambda model: f"{model.parameters / 1e6:.1f} M",
+    "layers": lambda model: str(model.num_layers),
+    "hidden size": lambda model: str(model.hidden_size),
+    "vocabulary": lambda model: str(model.vocab_size),
+    "longest context": lambda model: str(model.max_positions),
+    "formats": lambda model: ", ".join(f"{part} {name}" for part, name in model.formats.items()),
+    "size": lambda model: format_bytes(model.num_bytes),
+}
+
+
+def info(bundle: Bundle, json_file: Json = None) -> None:
+    """Show what a bundle holds."""
+    manifest = read_manifest(Path(bundle))
+    header = ("", *(model.role for model in manifest.models))
+    rows = [(name, *(value(model) for model in manifest.models)) for name, value in _ROWS.items()]
+    out().print(table(bundle, header, rows))
+    tokenizer = manifest.tokenizer
+    show(f"tokenizer: {tokenizer.size} tokens, end of text {', '.join(map(str, tokenizer.eos_ids))}")
+    show(f"chat template: {'yes' if manifest.chat_template else 'no'}")
+    show("created by: " + ", ".join(f"{name} {version}" for name, version in manifest.created_by.items()))
+    write_json(json_file, dataclasses.asdict(manifest) | {"path": bundle})

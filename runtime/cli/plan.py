@@ -1,0 +1,49 @@
+"""``pilotfish plan``: the memory a bundle needs, from its manifest alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pilotfish.bindings import BudgetTooSmallError
+from pilotfish.runtime.engine import memory_plan
+from pilotfish.runtime.memory import format_bytes
+
+from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget
+from .console import out, show, table, write_json
+
+if TYPE_CHECKING:
+    from pilotfish.bindings import EngineInfo
+
+_PARTS = {
+    "target weights": "target_weight_bytes",
+    "draft weights": "draft_weight_bytes",
+    "target cache": "target_cache_bytes",
+    "draft cache": "draft_cache_bytes",
+    "activations and logits": "activation_bytes",
+    "runtime": "runtime_bytes",
+    "total": "total_bytes",
+}
+
+
+def plan(
+    bundle: Bundle,
+    device: Device = "cpu",
+    memory_budget: MemoryBudget = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Show the memory a bundle needs, and the context that fits a budget."""
+    try:
+        info = memory_plan(bundle, device=device, memory_budget=memory_budget, max_context=max_context)
+    except BudgetTooSmallError:
+        _show(bundle, memory_plan(bundle, device=device, max_context=max_context))
+        raise
+    _show(bundle, info)
+    write_json(json_file, dataclasses.asdict(info))
+
+
+def _show(bundle: str, info: EngineInfo) -> None:
+    rows = [(name, format_bytes(getattr(info, field))) for name, field in _PARTS.items()]
+    out().print(table(bundle, ("part", "memory"), rows))
+    show(f"context: {info.max_context} tokens in {info.num_blocks} blocks of {info.block_size}")

@@ -1,0 +1,101 @@
+"""``pilotfish run``: one prompt, streamed to stdout."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.options import GenerateKeywords
+
+from .arguments import (
+    Bundle,
+    Device,
+    DraftTokens,
+    Json,
+    MaxContext,
+    MaxNewTokens,
+    MemoryBudget,
+    MinP,
+    Seed,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+)
+from .console import note, write_json
+
+if TYPE_CHECKING:
+    from pilotfish.runtime.results import Result, Stats
+    from pilotfish.runtime.token_stream import TokenStream
+
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; -: read it from stdin.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the bundle's chat template.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
+
+
+def run(
+    bundle: Bundle,
+    prompt: Prompt,
+    *,
+    raw: Raw = False,
+    max_new_tokens: MaxNewTokens = 256,
+    draft_tokens: DraftTokens = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    seed: Seed = None,
+    stop: Stop = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    memory_budget: MemoryBudget = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Answer a prompt, or continue it with --raw, and stream the text to stdout."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    options = GenerateKeywords(
+        max_new_tokens=max_new_tokens,
+        num_draft_tokens=draft_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=stop or (),
+    )
+    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+        if raw or engine.manifest.chat_template is None:
+            stream = engine.stream(text, **options)
+        else:
+            stream = engine.stream_chat([{"role": "user", "content": text}], **options)
+        with stream:
+            result = print_stream(stream)
+    note(summary(result.stats))
+    content = dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate}
+    write_json(json_file, content)
+
+
+def print_stream(stream: TokenStream) -> Result:
+    """Write the text to stdout as it arrives, then a line's end."""
+    for event in stream:
+        sys.stdout.write(event.text)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return stream.result()
+
+
+def summary(stats: Stats) -> str:
+    """One line of numbers about a generation."""
+    line = (
+        f"{stats.num_prompt_tokens} prompt tokens in {stats.prefill_seconds:.2f} s, "
+        f"{stats.num_new_tokens} new tokens at {stats.tokens_per_second:.1f} tokens/s"
+    )
+    if stats.num_drafted:
+        line += f", {stats.acceptance_rate:.0%} of the draft accepted, {stats.acceptance_length:.2f} tokens a round"
+    return line

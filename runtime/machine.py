@@ -1,0 +1,58 @@
+"""What this machine and installation are, for bench and doctor."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from pilotfish.bindings import calls
+
+from .ort import ort_library
+
+PACKAGES = ("pilotfish", "onnxruntime", "onnxruntime-gpu", "numpy", "tokenizers", "torch", "transformers", "optimum")
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Processor, cores, memory, kernels and versions that a measurement depends on."""
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory_bytes("MemTotal"),
+        "kernels": calls.cpu_kernels(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "pilotfish": calls.version(),
+        "onnxruntime": calls.ort_version(str(ort_library("cpu"))),
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name, or its architecture where the kernel does not tell."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def memory_bytes(key: str) -> int:
+    """A line of /proc/meminfo, such as MemTotal or MemAvailable, in bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/meminfo has no line {key}")
+
+
+def huge_pages() -> str:
+    """The kernel's transparent huge page mode: "always", "madvise", "never" or "unknown"."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not path.exists():
+        return "unknown"
+    return path.read_text().partition("[")[2].partition("]")[0]
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that matter here, the missing ones left out."""
+    installed = {str(entry.metadata["Name"]).lower(): entry.version for entry in metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
