@@ -1,0 +1,105 @@
+// The few PTX instructions that the kernels are built from: barriers, asynchronous copies, tensor-core operands and
+// programmatic dependent launch. Knows no operator.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace pilotfish::cuda {
+
+inline constexpr int kWarpSize = 32;
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// ---- mbarriers ----
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int num_arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(num_arrivals) : "memory");
+}
+
+/// Makes initialised barriers visible to the copy engine.
+__device__ __forceinline__ void barrier_init_fence() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+
+/// Arrives once all earlier cp.async of this thread have landed.
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra again; }" ::"r"(barrier), "r"(parity) : "memory");
+#else
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra again; }" ::"r"(barrier), "r"(parity) : "memory");
+#endif
+}
+
+// ---- copies from global to shared memory ----
+
+/// 16 bytes past L1; the last 16 - `valid_bytes` are written as zeros.
+__device__ __forceinline__ void copy_16(uint32_t target, const void* source, int valid_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid_bytes) : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+/// One contiguous piece (16-byte multiples) by the copy engine, counted by the barrier.
+__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int num_bytes, uint32_t barrier) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+               "l"(source), "r"(num_bytes), "r"(barrier)
+               : "memory");
+}
+#endif
+
+// ---- programmatic dependent launch ----
+
+/// Lets the next kernel of the stream start; it waits for this one's results itself.
+__device__ __forceinline__ void let_dependents_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Returns when every earlier kernel of the stream has ended and its writes are visible. What an earlier kernel wrote
+/// is read past L1 all the same: lines cached there by a neighbour block may be older than this wait.
+__device__ __forceinline__ void wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// ---- tensor cores ----
+
+/// Four 8x8 f16 matrices; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(uint32_t (&fragment)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// sum[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4 g + t holds sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+__device__ __forceinline__ void multiply_add(float4& sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sum.x), "+f"(sum.y), "+f"(sum.z), "+f"(sum.w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,141 @@
+// Packed weights of a bundle (GRAPH.md) -> the pieces of lowbit_format.cuh. Runs once a tensor, at load.
+#include "common.cuh"
+#include "kernels.h"
+#include "lowbit_format.cuh"
+
+namespace pilotfish::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kGroupColumns = 64;  // of the bundle's layout
+
+/// Reads one weight of the bundle as its unsigned integer; padding reads as zero, which is the format's offset.
+struct PackedInt4 {
+  static constexpr int kGroupBytes = 576;
+  static constexpr int kIntegers = 512;
+  static constexpr uint32_t kZero = 8;
+  static constexpr int kBits = 4;
+  __device__ static uint32_t integer(const uint8_t* group, int row, int column) {
+    const int block = column / kBlockColumns, in_block = column % kBlockColumns;
+    const int quad = in_block % 16 / 4;
+    const uint32_t byte = group[((block * 4 + quad) * kTileRows + row) * 4 + in_block % 4];
+    return in_block < 16 ? byte & 15 : byte >> 4;
+  }
+};
+
+struct PackedInt8 {
+  static constexpr int kGroupBytes = 1088;
+  static constexpr int kIntegers = 1024;
+  static constexpr uint32_t kZero = 128;
+  static constexpr int kBits = 8;
+  __device__ static uint32_t integer(const uint8_t* group, int row, int column) {
+    const int block = column / kBlockColumns, in_block = column % kBlockColumns;
+    return group[((block * 8 + in_block / 4) * kTileRows + row) * 4 + in_block % 4];
+  }
+};
+
+template <class Packed>
+struct Source {
+  const uint8_t* packed;
+  int num_tiles;   // of 16 rows
+  int num_groups;  // of 64 columns, a tile
+
+  __device__ const uint8_t* group(int tile, int column) const {
+    if (tile >= num_tiles || column >= num_groups * kGroupColumns) return nullptr;
+    return packed + (static_cast<size_t>(tile) * num_groups + column / kGroupColumns) * Packed::kGroupBytes;
+  }
+  __device__ uint32_t integer(int tile, int row, int column) const {
+    const uint8_t* at = group(tile, column);
+    return at ? Packed::integer(at, row, column % kGroupColumns) : Packed::kZero;
+  }
+  __device__ uint16_t scale(int tile, int row, int column) const {
+    const uint8_t* at = group(tile, column);
+    if (!at) return 0;
+    return reinterpret_cast<const uint16_t*>(at + Packed::kIntegers)[column % kGroupColumns / kBlockColumns * kTileRows + row];
+  }
+};
+
+/// Rows and columns of one mma step in the order of a lane's operand: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8),
+/// each with its right neighbour. `pair` counts these, `neighbour` is 0 or 1.
+struct OperandPlace {
+  int row;
+  int column;
+};
+__device__ OperandPlace operand_place(int lane, int pair, int neighbour) {
+  return {lane / 4 + pair % 2 * 8, lane % 4 * 2 + pair / 2 * 8 + neighbour};
+}
+
+template <class Format, class Packed>
+__device__ uint32_t operand_word(const Source<Packed>& source, int tile, int first_column, int lane, int word_index) {
+  uint32_t word = 0;
+  if constexpr (Packed::kBits == 4) {  // a word is a step; nibble pair and pair + 4 are neighbours
+    for (int nibble = 0; nibble < 8; ++nibble) {
+      const OperandPlace place = operand_place(lane, nibble % 4, nibble / 4);
+      word |= source.integer(tile, place.row, first_column + word_index * kStepColumns + place.column) << (4 * nibble);
+    }
+  } else {  // two words are a step
+    for (int byte = 0; byte < 4; ++byte) {
+      const OperandPlace place = operand_place(lane, word_index % 2 * 2 + byte / 2, byte % 2);
+      word |= source.integer(tile, place.row, first_column + word_index / 2 * kStepColumns + place.column) << (8 * byte);
+    }
+  }
+  return word;
+}
+
+/// One thread writes one word of integers and, where there is one, one scale.
+template <class Format, class Packed>
+__global__ void repack_kernel(Source<Packed> source, uint8_t* weights, int num_chunks, size_t num_words) {
+  constexpr int kWordsPerPiece = kIntegerBytes / 4;
+  constexpr int kScalesPerPiece = kPieceRows * Format::kBlocks;
+  const size_t index = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= num_words) return;
+  const size_t piece = index / kWordsPerPiece;
+  const int word = index % kWordsPerPiece;
+  const int first_tile = static_cast<int>(piece / num_chunks) * kTilesPerPiece;
+  const int first_column = static_cast<int>(piece % num_chunks) * Format::kChunkColumns;
+  uint8_t* target = weights + piece * Format::kPieceBytes;
+
+  // [tile][vector][lane][word]
+  const int vector = word / (kWarpSize * kWordsPerVector);
+  reinterpret_cast<uint32_t*>(target)[word] = operand_word<Format>(
+      source, first_tile + vector / 2, first_column + vector % 2 * (Format::kChunkColumns / 2),
+      word / kWordsPerVector % kWarpSize, word % kWordsPerVector);
+
+  if (word < kScalesPerPiece) {  // [tile][g][row half][block]
+    const int block = word % Format::kBlocks;
+    const int row = word / (2 * Format::kBlocks) % 8 + word / Format::kBlocks % 2 * 8;
+    reinterpret_cast<uint16_t*>(target + kIntegerBytes)[word] =
+        source.scale(first_tile + word / (kTileRows * Format::kBlocks), row, first_column + block * kBlockColumns);
+  }
+}
+
+template <class Format>
+size_t num_pieces(const LowbitShape& shape) {
+  const size_t row_pieces = (shape.out_features + kPieceRows - 1) / kPieceRows;
+  return row_pieces * ((shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns);
+}
+
+template <class Format, class Packed>
+cudaError_t repack(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream) {
+  const Source<Packed> source = {static_cast<const uint8_t*>(packed), (shape.out_features + kTileRows - 1) / kTileRows,
+                                 (shape.in_features + kGroupColumns - 1) / kGroupColumns};
+  const size_t num_words = num_pieces<Format>(shape) * (kIntegerBytes / 4);
+  const int num_chunks = (shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns;
+  repack_kernel<Format><<<static_cast<unsigned>((num_words + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      source, static_cast<uint8_t*>(weights_out), num_chunks, num_words);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+size_t lowbit_weight_bytes(const LowbitShape& shape) {
+  return shape.format == WeightFormat::kInt4 ? num_pieces<Int4>(shape) * Int4::kPieceBytes
+                                             : num_pieces<Int8>(shape) * Int8::kPieceBytes;
+}
+
+cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream) {
+  return shape.format == WeightFormat::kInt4 ? repack<Int4, PackedInt4>(shape, packed, weights_out, stream)
+                                             : repack<Int8, PackedInt8>(shape, packed, weights_out, stream);
+}
+
+}  // namespace pilotfish::cuda

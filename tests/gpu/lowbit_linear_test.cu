@@ -1,0 +1,204 @@
+// The low-bit linear against a double oracle; every row count 1..64 bit-equal to one-row passes; overlapped chains
+// bit-equal to synchronised ones. `--small` runs the shapes that compute-sanitizer can afford.
+#include <cmath>
+#include <cstring>
+
+#include "gpu_test.h"
+
+namespace pilotfish::cuda::test {
+namespace {
+
+constexpr double kTolerance = 5e-4;  // relative norm; f16 weights and the f16 result round at 2^-11 each
+int failures = 0;
+
+void expect(bool ok, const char* what, const LowbitShape& shape, const LowbitPlan& plan, int rows, double value) {
+  if (ok) return;
+  ++failures;
+  std::printf("FAILED %s: int%d N=%d K=%d slices=%d splits=%d rows=%d value=%g\n", what,
+              shape.format == WeightFormat::kInt4 ? 4 : 8, shape.out_features, shape.in_features, plan.warp_slices,
+              plan.splits, rows, value);
+}
+
+struct Case {
+  LowbitShape shape;
+  LowbitPlan plan;
+  OutputType output_type = OutputType::kF16;
+  Activation activation = Activation::kNone;
+  bool with_bias = false;
+  bool with_residual = false;
+};
+
+/// Weights, inputs and scratch of one case, and passes over any of its rows.
+class Fixture {
+ public:
+  Fixture(const Case& c, uint64_t seed)
+      : case_(c),
+        weight_(random_weight(c.shape, seed)),
+        x_values_(random_halves(static_cast<size_t>(kMaxLinearRows) * c.shape.in_features, seed + 1)),
+        bias_values_(random_floats(c.shape.out_features, seed + 2)),
+        residual_values_(random_floats(static_cast<size_t>(kMaxLinearRows) * columns(), seed + 3)),
+        weights_(repacked(weight_)),
+        x_(x_values_),
+        bias_(bias_values_),
+        residual_f32_(residual_values_),
+        residual_f16_(halves(residual_values_)),
+        out_(static_cast<size_t>(kMaxLinearRows + 1) * columns() * element_bytes()),
+        partials_(lowbit_partial_bytes(c.shape, c.plan, kMaxLinearRows) / sizeof(float)),
+        arrivals_(lowbit_arrival_count(c.shape)) {
+    arrivals_.clear();
+    CUDA_CHECK(read_device_limits(&limits_));
+  }
+
+  int columns() const {
+    return case_.activation == Activation::kSwiGlu ? case_.shape.out_features / 2 : case_.shape.out_features;
+  }
+  size_t element_bytes() const { return case_.output_type == OutputType::kF16 ? 2 : 4; }
+
+  /// Output bytes of a pass over rows first..first + count; checks that nothing beyond them was written.
+  std::vector<uint8_t> run(int first, int count) {
+    out_.poison();
+    LowbitLinear linear = {};
+    linear.shape = case_.shape;
+    linear.plan = case_.plan;
+    linear.weights = weights_.get();
+    linear.x = x_.get() + static_cast<size_t>(first) * case_.shape.in_features;
+    linear.bias = case_.with_bias ? bias_.get() : nullptr;
+    const size_t offset = static_cast<size_t>(first) * columns();
+    if (case_.with_residual) {
+      linear.residual = case_.output_type == OutputType::kF16 ? static_cast<const void*>(residual_f16_.get() + offset)
+                                                              : static_cast<const void*>(residual_f32_.get() + offset);
+    }
+    linear.out = out_.get();
+    linear.output_type = case_.output_type;
+    linear.activation = case_.activation;
+    linear.num_rows = count;
+    linear.partials = partials_.get();
+    linear.arrivals = arrivals_.get();
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    std::vector<uint8_t> bytes = out_.read();
+    const size_t used = static_cast<size_t>(count) * columns() * element_bytes();
+    for (size_t i = used; i < bytes.size(); ++i) {
+      if (bytes[i] != 0xFF) {
+        expect(false, "wrote past its rows", case_.shape, case_.plan, count, static_cast<double>(i));
+        break;
+      }
+    }
+    bytes.resize(used);
+    return bytes;
+  }
+
+  double relative_error(int row, const std::vector<uint8_t>& bytes) const {
+    const size_t k = case_.shape.in_features;
+    std::vector<double> y = multiply_in_double(weight_, std::span(x_values_).subspan(row * k, k));
+    if (case_.with_bias) {
+      for (size_t i = 0; i < y.size(); ++i) y[i] += bias_values_[i];
+    }
+    double error = 0, norm = 0;
+    for (int i = 0; i < columns(); ++i) {
+      double expected = y[i];
+      if (case_.activation == Activation::kSwiGlu) {
+        const double gate = y[i / 16 * 32 + i % 16], up = y[i / 16 * 32 + 16 + i % 16];
+        expected = gate / (1 + std::exp(-gate)) * up;
+      }
+      if (case_.with_residual) {
+        const float residual = residual_values_[static_cast<size_t>(row) * columns() + i];
+        expected += case_.output_type == OutputType::kF16 ? __half2float(__float2half(residual)) : residual;
+      }
+      const double actual = element(bytes, i);
+      error += (actual - expected) * (actual - expected);
+      norm += expected * expected;
+    }
+    return std::sqrt(error / norm);
+  }
+
+ private:
+  static std::vector<__half> halves(const std::vector<float>& values) {
+    std::vector<__half> result;
+    for (const float value : values) result.push_back(__float2half(value));
+    return result;
+  }
+  double element(const std::vector<uint8_t>& bytes, int i) const {
+    if (case_.output_type == OutputType::kF16) return __half2float(reinterpret_cast<const __half*>(bytes.data())[i]);
+    return reinterpret_cast<const float*>(bytes.data())[i];
+  }
+
+  Case case_;
+  DeviceLimits limits_;
+  PackedWeight weight_;
+  std::vector<__half> x_values_;
+  std::vector<float> bias_values_;
+  std::vector<float> residual_values_;
+  DeviceArray<uint8_t> weights_;
+  DeviceArray<__half> x_;
+  DeviceArray<float> bias_;
+  DeviceArray<float> residual_f32_;
+  DeviceArray<__half> residual_f16_;
+  DeviceArray<uint8_t> out_;
+  DeviceArray<float> partials_;
+  DeviceArray<uint32_t> arrivals_;
+};
+
+void check(const Case& c, int row_step) {
+  static uint64_t seed = std::random_device{}();
+  Fixture fixture(c, ++seed);
+  std::vector<std::vector<uint8_t>> single;
+  for (int row = 0; row < kMaxLinearRows; ++row) single.push_back(fixture.run(row, 1));
+  double worst = 0;
+  for (const int row : {0, 37, 63}) {
+    const double error = fixture.relative_error(row, single[row]);
+    if (!(error <= worst)) worst = error;
+  }
+  expect(worst <= kTolerance, "oracle", c.shape, c.plan, 1, worst);
+  for (int rows = 1; rows <= kMaxLinearRows; rows += row_step) {
+    const std::vector<uint8_t> bytes = fixture.run(0, rows);
+    const size_t row_bytes = bytes.size() / rows;
+    for (int row = 0; row < rows; ++row) {
+      const bool same = std::memcmp(bytes.data() + row * row_bytes, single[row].data(), row_bytes) == 0;
+      expect(same, "row bits", c.shape, c.plan, rows, row);
+      if (!same) break;
+    }
+  }
+  std::printf("int%d N=%-6d K=%-6d slices %d splits %-2d %s%s%s%s: relative error %.2e\n",
+              c.shape.format == WeightFormat::kInt4 ? 4 : 8, c.shape.out_features, c.shape.in_features, c.plan.warp_slices,
+              c.plan.splits, c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
+              c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "", worst);
+  std::fflush(stdout);
+}
+
+void check_formats_and_plans(int out_features, int in_features, int row_step) {
+  DeviceLimits limits;
+  CUDA_CHECK(read_device_limits(&limits));
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+    const LowbitShape shape{format, in_features, out_features};
+    check({shape, plan_lowbit_linear(shape, limits)}, row_step);
+  }
+}
+
+void check_small(int row_step) {
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+    for (const LowbitPlan plan : {LowbitPlan{1, 1}, LowbitPlan{1, 3}, LowbitPlan{2, 2}, LowbitPlan{4, 1}, LowbitPlan{8, 2}}) {
+      check({{format, 1536, 576}, plan, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
+    }
+    check({{format, 576, 200}, {2, 2}, OutputType::kF16, Activation::kNone, true, true}, row_step);
+    check({{format, 40, 8}, {1, 1}, OutputType::kF32, Activation::kNone, false, false}, row_step);
+  }
+}
+
+}  // namespace
+}  // namespace pilotfish::cuda::test
+
+int main(int argc, char** argv) {
+  using namespace pilotfish::cuda::test;
+  const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
+  check_small(small ? 21 : 1);
+  if (!small) {
+    check_formats_and_plans(2560, 2048, 1);
+    check_formats_and_plans(4608, 1536, 1);
+    check_formats_and_plans(4096, 11008, 1);
+    check_formats_and_plans(11008, 4096, 1);
+    check_formats_and_plans(32000, 4096, 3);
+  }
+  std::printf(failures ? "%d FAILURES\n" : "all linear tests passed\n", failures);
+  return failures ? 1 : 0;
+}
