@@ -31,8 +31,7 @@ class Handle:
     def pointer(self) -> Any:
         """The C pointer; ValueError once closed."""
         if self._closed:
-            message = f"{type(self).__name__} is closed"
-            raise ValueError(message)
+            raise ValueError(f"{type(self).__name__} is closed")
         return self._pointer
 
     @property

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .results import Event, Stats
 
 VERIFY_ROWS = (1, 2, 4, 8, 16)
+# Drafted tokens that a verification of the most rows has; the row before them is the last token emitted.
+MAX_DRAFT_TOKENS = max(VERIFY_ROWS) - 1
 MODES = ("plain", "draft")
 # A round ends with the target's own token.
 _LAST_OF_ROUND = ("plain", "corrected", "bonus")
@@ -41,11 +43,11 @@ class Sample:
     token_ids: tuple[int, ...]
     ttft_ms: float
     tokens_per_s: float
-    """Decoded tokens a second: prefill is left out, and the first token, which comes from it."""
+    """Tokens after the first, by the time from the first to the last."""
     tpot_ms: tuple[float, ...]
     """A token's share of its round's time, for each token after the first round."""
     overhead_share: float
-    """Part of the decoding time that was no pass of a model."""
+    """Time that was no pass of a model, of the time from the first token to the last."""
     stats: Stats
 
 
@@ -107,14 +109,16 @@ def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens:
     with engine.stream(prompt.ids, **options) as stream:
         arrivals = [(time.perf_counter() - start, event) for event in stream]
         stats = stream.stats
-    decode_seconds = arrivals[-1][0] - stats.prefill_seconds
+    # The draft's prefill comes after the first token: it counts as decoding, as it does for whoever waits.
+    decode_seconds = arrivals[-1][0] - arrivals[0][0]
+    pass_seconds = stats.prefill_seconds + stats.draft_seconds + stats.verify_seconds
     return Sample(
         category=prompt.category,
         token_ids=tuple(event.token_id for _, event in arrivals),
         ttft_ms=1e3 * arrivals[0][0],
         tokens_per_s=(len(arrivals) - 1) / decode_seconds,
         tpot_ms=_token_times(arrivals),
-        overhead_share=1 - (stats.draft_seconds + stats.verify_seconds) / decode_seconds,
+        overhead_share=(arrivals[-1][0] - pass_seconds) / decode_seconds,
         stats=stats,
     )
 

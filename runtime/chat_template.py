@@ -29,8 +29,7 @@ class ChatTemplate:
         try:
             self._template = None if source is None else environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            message = f"the manifest's chat_template does not compile: {error}"
-            raise BundleCorruptError(message) from error
+            raise BundleCorruptError(f"the manifest's chat_template does not compile: {error}") from error
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The prompt for the assistant's next message.
@@ -40,22 +39,18 @@ class ChatTemplate:
             UnsupportedError: the bundle has no chat template.
         """
         if self._template is None:
-            message = "the bundle has no chat template: use generate or stream with a prompt of your own"
-            raise UnsupportedError(message)
+            raise UnsupportedError("the bundle has no chat template: use generate or stream with a prompt of your own")
         for index, entry in enumerate(messages):
             if not {"role", "content"} <= entry.keys():
-                message = f"message {index} has keys {sorted(entry)}, must have role and content"
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"message {index} has keys {sorted(entry)}, must have role and content")
         if not messages:
-            message = "messages is empty, must hold at least one"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("messages is empty, must hold at least one")
         try:
             return self._template.render(
                 messages=[dict(entry) for entry in messages], add_generation_prompt=True, **self._special_tokens
             )
         except jinja2.TemplateError as error:
-            message = f"the chat template refuses these messages: {error}"
-            raise InvalidArgumentError(message) from error
+            raise InvalidArgumentError(f"the chat template refuses these messages: {error}") from error
 
 
 def _to_json(value: object, indent: int | None = None, **options: Any) -> str:

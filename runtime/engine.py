@@ -6,10 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pilotfish.bindings import (
-    ContextFullError,
     Device,
     EngineInfo,
     EngineOptions,
@@ -21,7 +18,7 @@ from pilotfish.bindings import (
 from .chat_template import ChatTemplate
 from .manifest import Manifest, read_manifest
 from .memory import parse_bytes
-from .options import INT32_MAX, GenerateKeywords, GenerateOptions, check_ids
+from .options import INT32_MAX, GenerateKeywords, GenerateOptions, prompt_array
 from .ort import ort_library
 from .token_stream import TokenStream
 from .tokenizer import Tokenizer
@@ -30,12 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
     from .results import Result
 
-DEFAULT_MAX_DRAFT_TOKENS = 16
+DEFAULT_MAX_DRAFT_TOKENS = 8
 
 
 class Engine:
@@ -117,7 +115,7 @@ class Engine:
 
     def stream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> TokenStream:
         """Continue a prompt and yield one Event a token; arguments and errors are generate()'s."""
-        ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         return self._open(ids, GenerateOptions(**options))
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> Result:
@@ -147,9 +145,9 @@ class Engine:
 
     def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
         """A model's logits at every position of ids: [len(ids), vocab_size]."""
-        self._check_prompt(ids)
+        array = self._prompt_array(ids)
         with self._lock:
-            return calls.engine_logits(self._handle, model, np.asarray(ids, dtype=np.int32), self._info.vocab_size)
+            return calls.engine_logits(self._handle, model, array, self._info.vocab_size)
 
     def time_pass(
         self, num_rows: int, *, context: int, num_repeats: int, model: Model = Model.TARGET
@@ -176,10 +174,9 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _open(self, ids: list[int], options: GenerateOptions) -> TokenStream:
-        self._check_prompt(ids)
+    def _open(self, ids: Sequence[int], options: GenerateOptions) -> TokenStream:
+        array = self._prompt_array(ids)
         request = options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
-        array = np.asarray(ids, dtype=np.int32)
         return TokenStream(
             self._handle,
             self._lock,
@@ -189,14 +186,8 @@ class Engine:
             stop_strings=options.stop_strings,
         )
 
-    def _check_prompt(self, ids: Sequence[int]) -> None:
-        if not ids:
-            message = "the prompt is empty, must hold at least one token"
-            raise InvalidArgumentError(message)
-        if len(ids) > self._info.max_context:
-            message = f"the prompt has {len(ids)} tokens, the context holds {self._info.max_context}"
-            raise ContextFullError(message)
-        check_ids(ids, self._info.vocab_size)
+    def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
+        return prompt_array(ids, min(self._manifest.tokenizer.size, self._info.vocab_size))
 
 
 def memory_plan(
@@ -225,8 +216,7 @@ def memory_plan(
 def check_device(device: str) -> str:
     """The device, or InvalidArgumentError if it is none."""
     if device not in ("cpu", "cuda"):
-        message = f"device is {device!r}, must be 'cpu' or 'cuda'"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"device is {device!r}, must be 'cpu' or 'cuda'")
     return device
 
 
@@ -248,8 +238,7 @@ def engine_options(
         ("num_sequences", num_sequences, 1),
     ):
         if value is not None and not low <= value <= INT32_MAX:
-            message = f"{name} is {value}, must be in {low}..{INT32_MAX}"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
     return EngineOptions(
         ort_library=library,
         device=Device[check_device(device).upper()],

@@ -66,24 +66,22 @@ def read_manifest(bundle: Path) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
-        message = f"{path} cannot be read ({error.strerror}): {bundle} is not a bundle, make one with pilotfish export"
-        raise BundleFileMissingError(message) from error
+        raise BundleFileMissingError(
+            f"{path} cannot be read ({error.strerror}): {bundle} is not a bundle, make one with pilotfish export"
+        ) from error
     except ValueError as error:
-        message = f"{path} is not JSON: {error}"
-        raise BundleCorruptError(message) from error
+        raise BundleCorruptError(f"{path} is not JSON: {error}") from error
     _check_format(path, content)
     try:
         return _parse(bundle, content)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        message = f"{path} is not a complete manifest: {type(error).__name__}: {error}"
-        raise BundleCorruptError(message) from error
+        raise BundleCorruptError(f"{path} is not a complete manifest: {type(error).__name__}: {error}") from error
 
 
 def _check_format(path: Path, content: Any) -> None:
     found = content.get("format") if isinstance(content, dict) else type(content).__name__
     if found != FORMAT:
-        message = f"{path} has format {found!r}, expected {FORMAT!r}"
-        raise BundleCorruptError(message)
+        raise BundleCorruptError(f"{path} has format {found!r}, expected {FORMAT!r}")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         message = (

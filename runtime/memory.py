@@ -17,8 +17,9 @@ def parse_bytes(size: int | str) -> int:
     unit = match and _UNITS.get(match[2].upper())
     num_bytes = int(float(match[1]) * unit) if match and unit else 0
     if num_bytes <= 0:
-        message = f"memory size is {size!r}, must be a number above 0 with an optional unit such as MiB, GiB, MB or GB"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(
+            f"memory size is {size!r}, must be a number above 0 with an optional unit such as MiB, GiB, MB or GB"
+        )
     return num_bytes
 
 
@@ -44,5 +45,4 @@ def _status_bytes(key: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
-    message = f"/proc/self/status has no line {key}"
-    raise RuntimeError(message)
+    raise RuntimeError(f"/proc/self/status has no line {key}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+import numpy as np
+
 from pilotfish.bindings import InvalidArgumentError, RequestOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
+MAX_TEMPERATURE = 100
 DEFAULT_DRAFT_TOKENS = 4
 
 
@@ -70,7 +74,7 @@ class GenerateOptions:
         _check_int("top_k", self.top_k, 0, INT32_MAX)
         if self.seed is not None:
             _check_int("seed", self.seed, 0, UINT64_MAX)
-        _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 (greedy) or more, and finite")
+        _require("temperature", self.temperature, 0 <= self.temperature <= MAX_TEMPERATURE, "0 (greedy) to 100")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
         _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
         for text in self.stop_strings:
@@ -89,8 +93,9 @@ class GenerateOptions:
         if num_draft_tokens is None:
             num_draft_tokens = min(DEFAULT_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
         if num_draft_tokens and not has_draft:
-            message = f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(
+                f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
+            )
         _check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         return RequestOptions(
             max_new_tokens=self.max_new_tokens,
@@ -105,12 +110,15 @@ class GenerateOptions:
         )
 
 
-def check_ids(ids: Iterable[int], vocab_size: int) -> None:
-    """Raise InvalidArgumentError for the first id outside the vocabulary."""
-    for index, token_id in enumerate(ids):
-        if not 0 <= token_id < vocab_size:
-            message = f"prompt token {index} is {token_id}, must be in 0..{vocab_size - 1}"
-            raise InvalidArgumentError(message)
+def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
+    """The prompt as the engine takes it; InvalidArgumentError if it is empty or names an id outside the vocabulary."""
+    array = np.asarray(ids)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise InvalidArgumentError(f"the prompt is {ids!r:.40}, must be a non-empty text or sequence of token ids")
+    outside = np.flatnonzero((array < 0) | (array >= num_ids))
+    if outside.size:
+        raise InvalidArgumentError(f"prompt token {outside[0]} is {array[outside[0]]}, must be in 0..{num_ids - 1}")
+    return array.astype(np.int32)
 
 
 def _check_int(name: str, value: int, low: int, high: int) -> None:
@@ -119,5 +127,4 @@ def _check_int(name: str, value: int, low: int, high: int) -> None:
 
 def _require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - private, named at each call
     if not valid:
-        message = f"{name} is {value!r}, must be {limit}"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name} is {value!r}, must be {limit}")

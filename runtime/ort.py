@@ -19,8 +19,7 @@ def ort_library(device: str) -> Path:
     remedy = f"pip install 'pilotfish[{device}]'"
     names = [name for name in _WHEELS[device] if _is_installed(name)]
     if not names:
-        message = f"ONNX Runtime is not installed ({' or '.join(_WHEELS[device])}): {remedy}"
-        raise OnnxRuntimeMissingError(message)
+        raise OnnxRuntimeMissingError(f"ONNX Runtime is not installed ({' or '.join(_WHEELS[device])}): {remedy}")
     # find_spec of a top-level package locates it without running it.
     spec = util.find_spec("onnxruntime")
     folders = list(spec.submodule_search_locations or []) if spec else []
@@ -28,8 +27,9 @@ def ort_library(device: str) -> Path:
         libraries = sorted(Path(folder, "capi").glob("libonnxruntime.so.*"))
         if libraries:
             return libraries[-1]
-    message = f"{names[0]} {metadata.version(names[0])} has no libonnxruntime.so.* in {folders}: {remedy}"
-    raise OnnxRuntimeMissingError(message)
+    raise OnnxRuntimeMissingError(
+        f"{names[0]} {metadata.version(names[0])} has no libonnxruntime.so.* in {folders}: {remedy}"
+    )
 
 
 def _is_installed(name: str) -> bool:

@@ -33,7 +33,7 @@ class Stats:
     num_prompt_tokens: int
     num_new_tokens: int
     num_rounds: int
-    """Passes of the target after prefill."""
+    """Passes of the target after prefill, which gives the first token."""
     num_drafted: int
     num_accepted: int
     prefill_seconds: float
@@ -50,8 +50,8 @@ class Stats:
 
     @property
     def acceptance_length(self) -> float:
-        """Tokens a round, the target's own token included."""
-        return self.num_new_tokens / self.num_rounds if self.num_rounds else 0.0
+        """Tokens a round, the target's own token included. The first token is prefill's, no round's."""
+        return (self.num_new_tokens - 1) / self.num_rounds if self.num_rounds else 0.0
 
     @property
     def decode_seconds(self) -> float:
@@ -60,8 +60,8 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoded tokens a second, prefill left out."""
-        return self.num_new_tokens / self.decode_seconds if self.decode_seconds else 0.0
+        """Decoded tokens a second: prefill is left out, and the first token, which comes from it."""
+        return (self.num_new_tokens - 1) / self.decode_seconds if self.num_rounds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,11 @@ class Tokenizer:
         """Load tokenizer.json; BundleFileMissingError or BundleCorruptError names the file."""
         path = manifest.path / manifest.tokenizer.file
         if not path.is_file():
-            message = f"{path} is missing: export the bundle again"
-            raise BundleFileMissingError(message)
+            raise BundleFileMissingError(f"{path} is missing: export the bundle again")
         try:
             self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises bare Exception
-            message = f"{path} is not a tokenizer: {error}"
-            raise BundleCorruptError(message) from error
+            raise BundleCorruptError(f"{path} is not a tokenizer: {error}") from error
         self._entry = manifest.tokenizer
         self._special_ids = frozenset(
             token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special

@@ -52,7 +52,14 @@ def bench(
 ) -> None:
     """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
     options = measuring.BenchOptions(new_tokens, draft_tokens, repeats)
-    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+    with Engine(
+        bundle,
+        device=device,
+        threads=threads,
+        memory_budget=memory_budget,
+        max_context=max_context,
+        max_draft_tokens=max(draft_tokens, measuring.MAX_DRAFT_TOKENS),
+    ) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
         report = _measure(engine, chosen, options, pass_repeats)
         report["bundle"] = _describe_bundle(engine, bundle)

@@ -1,0 +1,106 @@
+"""Every option is checked, and its message names the value and the limit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pilotfish.bindings import InvalidArgumentError, PilotfishError
+from pilotfish.runtime.memory import format_bytes, parse_bytes, peak_memory_bytes, resident_memory_bytes
+from pilotfish.runtime.options import GenerateOptions, prompt_array
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("max_new_tokens", 0, "1..2147483647"),
+        ("num_draft_tokens", 64, "0..63"),
+        ("num_draft_tokens", -1, "0..63"),
+        ("temperature", -0.5, "0 (greedy) to 100"),
+        ("temperature", math.nan, "0 (greedy) to 100"),
+        ("temperature", 100.5, "0 (greedy) to 100"),
+        ("top_k", -1, "0..2147483647"),
+        ("top_p", 0.0, "(0, 1]"),
+        ("top_p", 1.5, "(0, 1]"),
+        ("min_p", 1.0, "[0, 1)"),
+        ("seed", 2**64, "0..18446744073709551615"),
+        ("stop", ("",), "non-empty"),
+        ("stop_ids", (-1,), "0..2147483647"),
+    ],
+)
+def test_a_value_outside_its_range_is_named_with_its_limit(name: str, value: Any, limit: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        GenerateOptions(**{name: value})
+    shown = value[0] if isinstance(value, tuple) else value
+    assert str(caught.value).startswith(f"{name} is {shown!r}, must be ")
+    assert limit in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="temprature"):
+        GenerateOptions(temprature=1.0)  # type: ignore[call-arg]
+
+
+def test_the_default_number_of_draft_tokens_follows_the_bundle() -> None:
+    options = GenerateOptions(seed=3)
+    assert options.to_request(has_draft=False, max_draft_tokens=8).num_draft_tokens == 0
+    assert options.to_request(has_draft=True, max_draft_tokens=8).num_draft_tokens > 0
+    assert options.to_request(has_draft=True, max_draft_tokens=2).num_draft_tokens == 2
+
+
+def test_drafting_without_a_draft_or_beyond_the_engines_limit_is_refused() -> None:
+    options = GenerateOptions(num_draft_tokens=5)
+    with pytest.raises(InvalidArgumentError, match="the bundle has no draft"):
+        options.to_request(has_draft=False, max_draft_tokens=8)
+    with pytest.raises(InvalidArgumentError, match=r"num_draft_tokens is 5, must be an integer in 0\.\.4"):
+        options.to_request(has_draft=True, max_draft_tokens=4)
+
+
+def test_a_missing_seed_is_drawn_afresh() -> None:
+    seeds = {GenerateOptions().to_request(has_draft=False, max_draft_tokens=0).seed for _ in range(8)}
+    assert len(seeds) == 8
+
+
+def test_prompt_ids_outside_the_vocabulary_are_named() -> None:
+    assert prompt_array([0, 9], 10).tolist() == [0, 9]
+    with pytest.raises(InvalidArgumentError, match=r"prompt token 1 is 10, must be in 0\.\.9"):
+        prompt_array([0, 10], 10)
+    with pytest.raises(InvalidArgumentError, match=r"prompt token 0 is -1"):
+        prompt_array([-1], 10)
+
+
+@pytest.mark.parametrize("prompt", [[], [1.5], ["a"], [2**70], [[1, 2]], 7])
+def test_a_prompt_that_is_none_is_refused(prompt: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="must be a non-empty text or sequence of token ids"):
+        prompt_array(prompt, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("6GiB", 6 * 2**30), (" 1.5 GB ", 1_500_000_000), ("512mib", 2**29), ("4096", 4096), (4096, 4096), ("1 B", 1)],
+)
+def test_sizes_are_read_with_their_units(text: str | int, num_bytes: int) -> None:
+    assert parse_bytes(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "6 XB", "-1", "0", "1e9", "six", -5, 0])
+def test_sizes_that_are_none_are_refused(text: str | int) -> None:
+    with pytest.raises(PilotfishError, match="memory size is"):
+        parse_bytes(text)
+
+
+def test_bytes_are_shown_in_the_largest_fitting_unit() -> None:
+    assert [format_bytes(size) for size in (0, 1023, 1536, 5 * 2**20, 7 * 2**30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 MiB",
+        "7.0 GiB",
+    ]
+
+
+def test_peak_memory_is_at_least_the_resident_memory() -> None:
+    assert peak_memory_bytes() >= resident_memory_bytes() * 0.99 > 2**20
