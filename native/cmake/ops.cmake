@@ -1,1 +1,27 @@
-set(pilotfish_ops_sources)
+# The operators and their CPU kernels. A kernel's file is built for one instruction set and entered only after a check at run time.
+set(pilotfish_ops_sources
+  cpu/attention_portable.cpp
+  cpu/embedding.cpp
+  cpu/instruction_set.cpp
+  cpu/linear.cpp
+  cpu/linear_portable.cpp
+  cpu/packed_weights.cpp
+  cpu/paged_attention.cpp
+  ops/embedding_op.cpp
+  ops/kernel_io.cpp
+  ops/linear_op.cpp
+  ops/paged_attention_op.cpp
+  ops/register.cpp)
+set(pilotfish_ops_tests)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(pilotfish_avx2_kernels cpu/attention_avx2.cpp cpu/linear_avx2.cpp)
+  set(pilotfish_avx512_kernels cpu/attention_avx512.cpp cpu/linear_avx512.cpp)
+  list(APPEND pilotfish_ops_sources ${pilotfish_avx2_kernels} ${pilotfish_avx512_kernels})
+  set(pilotfish_avx2_flags -mavx2 -mfma -mf16c)
+  # GCC 12's own AVX-512 header reads a variable before it is set, on purpose (GCC bug 105593).
+  set(pilotfish_avx512_flags ${pilotfish_avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+    -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+  set_source_files_properties(${pilotfish_avx2_kernels} PROPERTIES COMPILE_OPTIONS "${pilotfish_avx2_flags}")
+  set_source_files_properties(${pilotfish_avx512_kernels} PROPERTIES COMPILE_OPTIONS "${pilotfish_avx512_flags}")
+endif()

@@ -1,0 +1,80 @@
+// The kernels of `paged_attention` for one instruction set, put together from rows and splits. Written with simd.h
+// only.
+#pragma once
+
+#include "attention_rows.h"
+#include "attention_split.h"
+
+namespace pilotfish::PILOTFISH_SIMD {
+
+// The two numbers behind a partial's weighted sum of values.
+struct Softmax {
+  float maximum;
+  float sum;  // 0: no key yet
+};
+
+inline Softmax* softmax_of(float* partial, int64_t head_dim) {
+  return reinterpret_cast<Softmax*>(partial + padded_head_dim(head_dim));
+}
+inline const Softmax& softmax_of(const float* partial, int64_t head_dim) {
+  return *reinterpret_cast<const Softmax*>(partial + padded_head_dim(head_dim));
+}
+
+inline void attend(const AttentionShape& shape, const KvPool& pool, const AttentionTile& tile, int64_t split,
+                   float* scratch, float* partials) {
+  const int64_t group = shape.group_size(), stride = partial_floats(shape.head_dim);
+  SplitWork work;
+  work.scores = scratch;
+  work.chunk = scratch + tile.num_rows * group * kScoreStride;
+  work.first_slot = INT64_MAX;
+  work.last_slot = 0;
+  for (int64_t row = 0; row < tile.num_rows; ++row) {
+    const SplitView view = work.views[row] = split_view(tile.views[row], split);
+    if (view.num_keys == 0) continue;
+    work.first_slot = view.begin() < work.first_slot ? view.begin() : work.first_slot;
+    work.last_slot = view.end() > work.last_slot ? view.end() : work.last_slot;
+  }
+  score_split(shape, pool, tile, work);
+  for (int64_t query = 0; query < tile.num_rows * group; ++query) {
+    float* const partial = partials + query * stride;
+    Softmax* const softmax = softmax_of(partial, shape.head_dim);
+    for (int64_t d = 0; d < padded_head_dim(shape.head_dim); ++d) partial[d] = 0.0f;
+    soften(work.scores + query * kScoreStride, work.views[query / group].num_keys, shape.softcap, &softmax->maximum,
+           &softmax->sum);
+  }
+  sum_values(shape, pool, tile, work, partials);
+}
+
+inline float exp_of(float x) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, exp(broadcast(x)));
+  return lanes[0];
+}
+
+inline void merge(int64_t num_queries, int64_t head_dim, float* running, const float* later) {
+  for (int64_t query = 0; query < num_queries; ++query) {
+    Softmax& total = *softmax_of(running, head_dim);
+    const Softmax& part = softmax_of(later, head_dim);
+    if (part.sum != 0) {
+      const float maximum = total.maximum > part.maximum ? total.maximum : part.maximum;
+      const float keep = exp_of(total.maximum - maximum), take = exp_of(part.maximum - maximum);
+      for (int64_t d = 0; d < head_dim; ++d) running[d] = running[d] * keep + later[d] * take;
+      total = {maximum, total.sum * keep + part.sum * take};
+    }
+    running += partial_floats(head_dim);
+    later += partial_floats(head_dim);
+  }
+}
+
+inline void finish(const AttentionShape& shape, const AttentionTile& tile, const float* running) {
+  for (int64_t row = 0; row < tile.num_rows; ++row) {
+    float* out = tile.out + row * shape.num_heads * shape.head_dim;
+    for (int64_t head = 0; head < shape.group_size(); ++head, out += shape.head_dim) {
+      const float inverse = 1.0f / softmax_of(running, shape.head_dim).sum;
+      for (int64_t d = 0; d < shape.head_dim; ++d) out[d] = running[d] * inverse;
+      running += partial_floats(shape.head_dim);
+    }
+  }
+}
+
+}  // namespace pilotfish::PILOTFISH_SIMD

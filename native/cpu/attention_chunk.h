@@ -1,0 +1,110 @@
+// One chunk of 16 slots: which of them a row sees, and its keys and values as floats.
+#pragma once
+
+#include "attention_kernels.h"
+#include "float16.h"
+#include "simd.h"
+#if defined(__AVX2__)
+#include "transpose_avx2.h"
+#endif
+
+namespace pilotfish::PILOTFISH_SIMD {
+
+// The part of a row's view that lies in one split, and how many of its keys have been passed.
+struct SplitView {
+  int64_t first_slot;
+  int64_t last_slot;
+  int64_t tree_slot;
+  uint64_t tree;
+  int64_t num_keys;
+
+  // Bit i: the row sees slot + i, i < 16.
+  uint32_t visible(int64_t slot) const {
+    const int64_t first = first_slot - slot, last = last_slot - slot;
+    const uint32_t below_last = last <= 0 ? 0 : (last >= kChunkKeys ? 0xffffu : (1u << last) - 1);
+    const uint32_t below_first = first <= 0 ? 0 : (first >= kChunkKeys ? 0xffffu : (1u << first) - 1);
+    const int64_t shift = slot - tree_slot;
+    const uint64_t in_tree = shift >= 64 || shift <= -kChunkKeys ? 0 : (shift >= 0 ? tree >> shift : tree << -shift);
+    return (below_last & ~below_first) | static_cast<uint32_t>(in_tree & 0xffff);
+  }
+  int64_t begin() const { return first_slot < last_slot ? first_slot : tree_slot + __builtin_ctzll(tree); }
+  int64_t end() const { return tree == 0 ? last_slot : tree_slot + 64 - __builtin_clzll(tree); }
+};
+
+inline SplitView split_view(const RowView& view, int64_t split) {
+  const int64_t first_key = split * kSplitKeys;
+  const int64_t last_key = view.num_keys() < first_key + kSplitKeys ? view.num_keys() : first_key + kSplitKeys;
+  const int64_t num_slots = view.last_slot - view.first_slot;  // keys before the tree's
+  SplitView part{view.first_slot + first_key, view.first_slot + last_key, view.tree_slot, 0, last_key - first_key};
+  if (part.first_slot > view.last_slot) part.first_slot = view.last_slot;
+  if (part.last_slot > view.last_slot) part.last_slot = view.last_slot;
+  int64_t key = num_slots;
+  for (uint64_t bits = view.tree; bits != 0; bits &= bits - 1, ++key) {
+    if (key >= first_key && key < last_key) part.tree |= bits & -bits;
+  }
+  if (part.num_keys < 0) part.num_keys = 0;
+  return part;
+}
+
+// Where the heads of 16 consecutive slots lie, in elements of the pool; slots from last_slot on repeat the one before
+// it.
+struct ChunkAddresses {
+  int64_t at[kChunkKeys];
+
+  ChunkAddresses(const AttentionShape& shape, const KvPool& pool, const AttentionTile& tile, int64_t slot,
+                 int64_t last_slot) {
+    int64_t block = slot / pool.block_size, offset = slot % pool.block_size;
+    for (int64_t key = 0; key < kChunkKeys; ++key) {
+      if (slot + key >= last_slot) {
+        at[key] = at[key - 1];
+        continue;
+      }
+      const int64_t pool_slot = tile.block_table[block] * pool.block_size + offset;
+      at[key] = (pool_slot * shape.num_kv_heads + tile.kv_head) * shape.head_dim;
+      if (++offset == pool.block_size) {
+        offset = 0;
+        ++block;
+      }
+    }
+  }
+};
+
+// out[head_dim][16 keys]
+inline void load_keys(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  if (pool.type == CacheType::kF32) {
+    const auto keys = static_cast<const float*>(pool.keys);
+    for (int64_t key = 0; key < kChunkKeys; ++key) {
+      for (int64_t d = 0; d < head_dim; ++d) out[d * kChunkKeys + key] = keys[chunk.at[key] + d];
+    }
+    return;
+  }
+  const auto keys = static_cast<const uint16_t*>(pool.keys);
+  int64_t done = 0;
+#if defined(__AVX2__)
+  for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
+    transpose_halves(keys + done, chunk.at, out + done * kChunkKeys);
+  }
+#endif
+  for (int64_t key = 0; key < kChunkKeys; ++key) {
+    for (int64_t d = done; d < head_dim; ++d) out[d * kChunkKeys + key] = half_to_float(keys[chunk.at[key] + d]);
+  }
+}
+
+// out[16 keys][padded head_dim], the padding zero
+inline void load_values(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  const int64_t width = padded_head_dim(head_dim);
+  for (int64_t key = 0; key < kChunkKeys; ++key, out += width) {
+    if (pool.type == CacheType::kF32) {
+      const float* const value = static_cast<const float*>(pool.values) + chunk.at[key];
+      for (int64_t d = 0; d < head_dim; ++d) out[d] = value[d];
+    } else {
+      const uint16_t* const value = static_cast<const uint16_t*>(pool.values) + chunk.at[key];
+      int64_t d = 0;
+      for (; d + kLanes <= head_dim; d += kLanes) store(out + d, load_halves(value + d));
+      for (; d < head_dim; ++d) out[d] = half_to_float(value[d]);
+    }
+    for (int64_t d = head_dim; d < width; ++d) out[d] = 0.0f;
+  }
+}
+
+}  // namespace pilotfish::PILOTFISH_SIMD

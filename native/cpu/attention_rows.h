@@ -1,0 +1,72 @@
+// A row's query, key and value on their way in: per-head RMSNorm, rotary embedding, scale, cache write. Written with
+// simd.h and with scalar code that a compiler may vectorise but not reorder.
+#pragma once
+
+#include "attention_kernels.h"
+#include "float16.h"
+#include "rms_norm.h"
+#include "simd.h"
+
+namespace pilotfish::PILOTFISH_SIMD {
+
+inline void normalise_head(const float* head, const float* norm_weight, int64_t head_dim, float epsilon, float* out) {
+  if (norm_weight == nullptr) {
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d];
+    return;
+  }
+  const float inverse = inverse_rms(head, head_dim, epsilon);
+  for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d] * inverse * norm_weight[d];
+}
+
+inline void rotate(float& first, float& second, float cos, float sin) {
+  const float rotated = first * cos - second * sin;
+  second = second * cos + first * sin;
+  first = rotated;
+}
+
+// cos, sin: the position's [rotary_dim / 2]. Columns from rotary_dim on stay as they are.
+inline void rotate_head(const AttentionShape& shape, const float* cos, const float* sin, float* head) {
+  const int64_t half = shape.rotary_dim / 2;
+  if (shape.rotary_style == RotaryStyle::kHalves) {
+    for (int64_t i = 0; i < half; ++i) rotate(head[i], head[half + i], cos[i], sin[i]);
+  } else {
+    for (int64_t i = 0; i < half; ++i) rotate(head[2 * i], head[2 * i + 1], cos[i], sin[i]);
+  }
+}
+
+// Writes a head to element `at` of keys or values.
+inline void write_cache(const KvPool& pool, void* cache, int64_t at, const float* head, int64_t head_dim) {
+  if (pool.type == CacheType::kF32) {
+    float* const out = static_cast<float*>(cache) + at;
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d];
+    return;
+  }
+  uint16_t* const out = static_cast<uint16_t*>(cache) + at;
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) store_halves(out + d, load(head + d));
+  for (; d < head_dim; ++d) out[d] = float_to_half(head[d]);
+}
+
+inline void prepare_row(const AttentionShape& shape, const KvPool& pool, const AttentionRows& rows, int64_t row,
+                        int64_t slot, float* queries) {
+  const int64_t head_dim = shape.head_dim, half = shape.rotary_dim / 2;
+  const float* const cos = rows.cos + rows.position_ids[row] * half;
+  const float* const sin = rows.sin + rows.position_ids[row] * half;
+  const float* head = rows.qkv + row * (shape.num_heads + 2 * shape.num_kv_heads) * head_dim;
+  for (int64_t h = 0; h < shape.num_heads; ++h, head += head_dim) {
+    float* const query = queries + h * head_dim;
+    normalise_head(head, rows.q_norm, head_dim, shape.norm_epsilon, query);
+    rotate_head(shape, cos, sin, query);
+    for (int64_t d = 0; d < head_dim; ++d) query[d] *= shape.scale;
+  }
+  for (int64_t h = 0; h < shape.num_kv_heads; ++h, head += head_dim) {
+    alignas(64) float key[kMaxHeadDim];
+    const int64_t at = (slot * shape.num_kv_heads + h) * head_dim;
+    normalise_head(head, rows.k_norm, head_dim, shape.norm_epsilon, key);
+    rotate_head(shape, cos, sin, key);
+    write_cache(pool, pool.keys, at, key, head_dim);
+    write_cache(pool, pool.values, at, head + shape.num_kv_heads * head_dim, head_dim);
+  }
+}
+
+}  // namespace pilotfish::PILOTFISH_SIMD

@@ -1,0 +1,9 @@
+// `linear` for avx2.
+#include "dot_avx2.h"
+#include "linear_multiply.h"
+
+namespace pilotfish::avx2 {
+
+const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+
+}  // namespace pilotfish::avx2

@@ -1,0 +1,9 @@
+// `linear` for avx512.
+#include "dot_avx512.h"
+#include "linear_multiply.h"
+
+namespace pilotfish::avx512 {
+
+const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+
+}  // namespace pilotfish::avx512

@@ -1,0 +1,39 @@
+// What one instruction set implements of `linear`. Activations travel in panels of a few rows.
+//
+// Panel of m rows, int formats, for each block of 32 columns: int8 [m][32], f32 scale [m], then int32 [m]
+// -z * sum (int4, int8: where the dot product starts) or f32 [m] scale * sum (int4_asym: the offset's factor).
+// Panel of m rows, f16 and f32 formats: f32 [columns padded to 64][m].
+#pragma once
+
+#include "linear.h"
+
+namespace pilotfish {
+
+constexpr size_t panel_bytes(WeightFormat format, int64_t in_features, int64_t num_rows) {
+  const int64_t num_columns = ceil_div(in_features, kGroupColumns) * kGroupColumns;
+  const int64_t bytes = is_integer(format) ? num_columns / kBlockColumns * (kBlockColumns + 8) : num_columns * 4;
+  return static_cast<size_t>(bytes * num_rows);
+}
+
+struct LinearKernels {
+  int64_t max_panel_rows;
+
+  // Normalises num_rows rows of x and writes them as one panel.
+  void (*pack)(const LinearWeights& weights, const float* x, int64_t num_rows, std::byte* panel);
+
+  // Output tiles [first_tile, last_tile) of y for a panel; rows holds exactly the panel's rows. A tile is 16 outputs.
+  void (*multiply)(const LinearWeights& weights, const std::byte* panel, const LinearRows& rows, int64_t first_tile,
+                   int64_t last_tile);
+};
+
+namespace avx512 {
+extern const LinearKernels kLinearKernels;
+}
+namespace avx2 {
+extern const LinearKernels kLinearKernels;
+}
+namespace portable {
+extern const LinearKernels kLinearKernels;
+}
+
+}  // namespace pilotfish

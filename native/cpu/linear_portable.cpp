@@ -1,0 +1,9 @@
+// `linear` for portable.
+#include "dot_portable.h"
+#include "linear_multiply.h"
+
+namespace pilotfish::portable {
+
+const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+
+}  // namespace pilotfish::portable

@@ -1,0 +1,62 @@
+// Rotary embedding, KV write and attention over a paged cache: the operator PagedAttention of GRAPH.md on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "parallel.h"
+
+namespace pilotfish {
+
+inline constexpr int64_t kMaxHeadDim = 256;
+
+enum class RotaryStyle { kHalves, kPairs };
+enum class CacheType { kF16, kF32 };
+
+struct AttentionShape {
+  int64_t num_heads;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+  int64_t rotary_dim;
+  RotaryStyle rotary_style;
+  float scale;
+  int64_t sliding_window;  // 0: none
+  float softcap;           // 0: none
+  float norm_epsilon;
+
+  int64_t group_size() const { return num_heads / num_kv_heads; }
+};
+
+// keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place.
+struct KvPool {
+  CacheType type;
+  void* keys;
+  void* values;
+  int64_t block_size;
+};
+
+// The inputs of a pass, checked: every slot that a row names has a block, every position a rotary angle, and every row
+// sees itself and no later row.
+struct AttentionRows {
+  int64_t num_rows;
+  int64_t num_seqs;
+  int64_t max_blocks;
+  const float* qkv;             // [num_rows, (num_heads + 2 num_kv_heads) head_dim]
+  const int32_t* position_ids;  // [num_rows]
+  const int32_t* seq_starts;    // [num_seqs + 1]
+  const int32_t* context_lens;  // [num_seqs]
+  const int32_t* block_table;   // [num_seqs, max_blocks]
+  const uint64_t* tree_mask;    // [num_rows] or nullptr: causal
+  const float* cos;             // [positions, rotary_dim / 2]
+  const float* sin;
+  const float* q_norm;  // [head_dim] or nullptr
+  const float* k_norm;
+  float* out;  // [num_rows, num_heads head_dim]
+};
+
+// A row's output depends, by bits, on its query and on the keys and values that it sees in the order of their slots,
+// and on nothing else: a row of a chain or of a tree path has the bits of the same token decoded alone later.
+void paged_attention(const AttentionShape& shape, const KvPool& pool, const AttentionRows& rows,
+                     const Parallel& parallel);
+
+}  // namespace pilotfish

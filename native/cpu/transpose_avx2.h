@@ -1,0 +1,47 @@
+// Sixteen columns of sixteen half-precision rows, transposed and widened. For AVX2 with F16C and above.
+#pragma once
+
+#include <immintrin.h>
+
+#include "simd.h"
+
+namespace pilotfish::PILOTFISH_SIMD {
+
+// Transposes 8 x 8 halves in each 128-bit lane: output c holds element c of inputs 0 .. 7.
+inline void transpose_eight(__m256i (&rows)[8]) {
+  __m256i pairs[8], quads[8];
+  for (int i = 0; i < 4; ++i) {
+    pairs[2 * i] = _mm256_unpacklo_epi16(rows[2 * i], rows[2 * i + 1]);
+    pairs[2 * i + 1] = _mm256_unpackhi_epi16(rows[2 * i], rows[2 * i + 1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int side = 0; side < 2; ++side) {
+      quads[4 * i + 2 * side] = _mm256_unpacklo_epi32(pairs[4 * i + side], pairs[4 * i + 2 + side]);
+      quads[4 * i + 2 * side + 1] = _mm256_unpackhi_epi32(pairs[4 * i + side], pairs[4 * i + 2 + side]);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    rows[2 * i] = _mm256_unpacklo_epi64(quads[i], quads[4 + i]);
+    rows[2 * i + 1] = _mm256_unpackhi_epi64(quads[i], quads[4 + i]);
+  }
+}
+
+// from[at[row] + column], 16 x 16, to out[column][row].
+inline void transpose_halves(const uint16_t* from, const int64_t* at, float* out) {
+  for (int side = 0; side < 2; ++side) {
+    __m256i rows[8];
+    for (int row = 0; row < 8; ++row) {
+      const auto upper = reinterpret_cast<const __m128i*>(from + at[row]) + side;
+      const auto lower = reinterpret_cast<const __m128i*>(from + at[row + 8]) + side;
+      rows[row] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(upper)), _mm_loadu_si128(lower), 1);
+    }
+    transpose_eight(rows);
+    for (int column = 0; column < 8; ++column, out += 16) {
+      alignas(32) uint16_t halves[16];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(halves), rows[column]);
+      store(out, load_halves(halves));
+    }
+  }
+}
+
+}  // namespace pilotfish::PILOTFISH_SIMD

@@ -1,0 +1,152 @@
+#include "kernel_io.h"
+
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+
+namespace pilotfish {
+namespace {
+
+std::string dims_text(const int64_t* dims, size_t rank) {
+  std::string text = "[";
+  for (size_t axis = 0; axis < rank; ++axis) {
+    text += (axis == 0 ? "" : ", ") + (dims[axis] < 0 ? std::string("any") : std::to_string(dims[axis]));
+  }
+  return text + "]";
+}
+
+// Takes a status of an attribute: true if there is no such attribute.
+bool is_absent(const OrtApi* api, OrtStatus* status) {
+  if (status == nullptr) return false;
+  const std::string_view message = ort_abi::GetErrorMessage(api, status);
+  const bool absent = message.find("No attribute with name") != std::string_view::npos;
+  if (absent) ort_abi::ReleaseStatus(api, status);
+  return absent;
+}
+
+int64_t num_processors() {
+  static const int64_t count = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  return count;
+}
+
+struct ParallelContext {
+  const OrtApi* api;
+  const OrtKernelContext* context;
+};
+
+}  // namespace
+
+void throw_on_error(const OrtApi* api, OrtStatus* status) {
+  if (status == nullptr) return;
+  const std::string message = ort_abi::GetErrorMessage(api, status);
+  ort_abi::ReleaseStatus(api, status);
+  throw std::runtime_error(message);
+}
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+int64_t Tensor::count() const {
+  int64_t product = 1;
+  for (size_t axis = 0; axis < rank; ++axis) product *= dims[axis];
+  return product;
+}
+
+std::string Tensor::shape_text() const { return dims_text(dims.data(), rank); }
+
+void require_shape(const char* name, const Tensor& tensor, std::initializer_list<int64_t> dims) {
+  bool equal = tensor.rank == dims.size();
+  for (size_t axis = 0; equal && axis < tensor.rank; ++axis) {
+    const int64_t wanted = dims.begin()[axis];
+    equal = wanted < 0 || wanted == tensor.dims[axis];
+  }
+  if (equal) return;
+  throw std::invalid_argument(std::string(name) + " has shape " + tensor.shape_text() + ", not " +
+                              dims_text(dims.begin(), dims.size()));
+}
+
+int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const {
+  int64_t value = 0;
+  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_int64(api_, info_, name, &value));
+  require(value >= least && value <= most, std::string(name) + " is " + std::to_string(value) + ", not in " +
+                                               std::to_string(least) + ".." + std::to_string(most));
+  return value;
+}
+
+float KernelInfo::real(const char* name) const {
+  float value = 0;
+  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value));
+  return value;
+}
+
+float KernelInfo::real_or(const char* name, float value_if_absent) const {
+  float value = 0;
+  OrtStatus* const status = ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value);
+  if (is_absent(api_, status)) return value_if_absent;
+  throw_on_error(api_, status);
+  return value;
+}
+
+std::string KernelInfo::text(const char* name) const {
+  size_t num_bytes = 0;
+  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_string(api_, info_, name, nullptr, &num_bytes));
+  std::string value(num_bytes, '\0');
+  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_string(api_, info_, name, value.data(), &num_bytes));
+  value.resize(num_bytes - 1);  // the size counts the terminating zero
+  return value;
+}
+
+size_t KernelInfo::num_inputs() const {
+  size_t count = 0;
+  throw_on_error(api_, ort_abi::KernelInfo_GetInputCount(api_, info_, &count));
+  return count;
+}
+
+KernelContext::KernelContext(const OrtApi* api, OrtKernelContext* context) : api_(api), context_(context) {
+  throw_on_error(api_, ort_abi::KernelContext_GetInputCount(api_, context_, &num_inputs_));
+}
+
+Tensor KernelContext::input(size_t index) const {
+  Tensor tensor;
+  if (index >= num_inputs_) return tensor;
+  const OrtValue* value = nullptr;
+  throw_on_error(api_, ort_abi::KernelContext_GetInput(api_, context_, index, &value));
+  if (value == nullptr) return tensor;
+  // The cache inputs are written in place: that is the operator's contract with its caller.
+  throw_on_error(api_, ort_abi::GetTensorMutableData(api_, const_cast<OrtValue*>(value), &tensor.data));
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  throw_on_error(api_, ort_abi::GetTensorTypeAndShape(api_, value, &info));
+  OrtStatus* status = ort_abi::GetTensorElementType(api_, info, &tensor.type);
+  if (status == nullptr) status = ort_abi::GetDimensionsCount(api_, info, &tensor.rank);
+  const bool fits = status == nullptr && tensor.rank <= Tensor::kMaxRank;
+  if (fits) status = ort_abi::GetDimensions(api_, info, tensor.dims.data(), tensor.rank);
+  ort_abi::ReleaseTensorTypeAndShapeInfo(api_, info);
+  throw_on_error(api_, status);
+  require(fits,
+          "input " + std::to_string(index) + " has " + std::to_string(tensor.rank) + " axes, at most 4 are supported");
+  // An empty tensor may have no memory; it still exists.
+  static std::byte nothing;
+  if (tensor.data == nullptr) tensor.data = &nothing;
+  return tensor;
+}
+
+float* KernelContext::output(size_t index, std::initializer_list<int64_t> dims) const {
+  OrtValue* value = nullptr;
+  throw_on_error(api_, ort_abi::KernelContext_GetOutput(api_, context_, index, dims.begin(), dims.size(), &value));
+  void* data = nullptr;
+  throw_on_error(api_, ort_abi::GetTensorMutableData(api_, value, &data));
+  return static_cast<float*>(data);
+}
+
+Parallel KernelContext::parallel() const {
+  const Parallel::Launcher launcher = [](void* context, Parallel::Body body, size_t num_workers, void* argument) {
+    const ParallelContext& ort = *static_cast<ParallelContext*>(context);
+    throw_on_error(ort.api, ort_abi::KernelContext_ParallelFor(ort.api, ort.context, body, num_workers, 0, argument));
+  };
+  thread_local ParallelContext context;
+  context = {api_, context_};
+  return Parallel(launcher, &context, num_processors());
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,78 @@
+// What an operator sees of ONNX Runtime: attributes, tensors, threads. Every failure is an exception; operator.h turns
+// it into a status. The OrtApi is always that of the ONNX Runtime that calls us: a process may hold two.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "ort_abi.h"
+#include "parallel.h"
+
+namespace pilotfish {
+
+// Throws std::runtime_error with the status's message, and releases it.
+void throw_on_error(const OrtApi* api, OrtStatus* status);
+
+// Throws std::invalid_argument(message) unless `holds`.
+void require(bool holds, const std::string& message);
+
+struct Tensor {
+  static constexpr size_t kMaxRank = 4;
+
+  void* data = nullptr;  // nullptr: an optional input that was left out
+  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  size_t rank = 0;
+  std::array<int64_t, kMaxRank> dims = {};
+
+  bool exists() const { return data != nullptr; }
+  int64_t count() const;
+  template <typename Element>
+  Element* as() const {
+    return static_cast<Element*>(data);
+  }
+  // "[2, 3]"
+  std::string shape_text() const;
+};
+
+// Throws unless the tensor has this shape; -1 admits any size.
+void require_shape(const char* name, const Tensor& tensor, std::initializer_list<int64_t> dims);
+
+// An operator's node while its kernel is made.
+class KernelInfo {
+ public:
+  KernelInfo(const OrtApi* api, const OrtKernelInfo* info) : api_(api), info_(info) {}
+
+  const OrtApi* api() const { return api_; }
+  // Attributes; absent or of another type: an error.
+  int64_t integer(const char* name, int64_t least, int64_t most) const;
+  float real(const char* name) const;
+  float real_or(const char* name, float value_if_absent) const;
+  std::string text(const char* name) const;
+  size_t num_inputs() const;
+
+ private:
+  const OrtApi* api_;
+  const OrtKernelInfo* info_;
+};
+
+// An operator's node while it runs.
+class KernelContext {
+ public:
+  KernelContext(const OrtApi* api, OrtKernelContext* context);
+
+  // Inputs past the node's last one count as left out.
+  Tensor input(size_t index) const;
+  float* output(size_t index, std::initializer_list<int64_t> dims) const;
+  // ONNX Runtime's own intra-op threads.
+  Parallel parallel() const;
+
+ private:
+  const OrtApi* api_;
+  OrtKernelContext* context_;
+  size_t num_inputs_;
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,152 @@
+#include "paged_attention_op.h"
+
+#include <bit>
+#include <string>
+
+namespace pilotfish {
+namespace {
+
+enum Input : size_t {
+  kQkv,
+  kPositionIds,
+  kSeqStarts,
+  kContextLens,
+  kBlockTable,
+  kTreeMask,
+  kCos,
+  kSin,
+  kKeyCache,
+  kValueCache,
+  kQNorm,
+  kKNorm
+};
+
+constexpr int64_t kMaxHeads = 1024;
+constexpr int64_t kMaxWindow = int64_t{1} << 30;
+constexpr int64_t kMaxTreeRows = 64;
+
+std::string element(const char* name, int64_t index, int64_t value) {
+  return std::string(name) + "[" + std::to_string(index) + "] is " + std::to_string(value);
+}
+
+KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {
+  require(keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 || keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+          "key_cache has element type " + std::to_string(keys.type) + ", not f16 (10) or f32 (1)");
+  require(values.type == keys.type, "value_cache has element type " + std::to_string(values.type) + ", key_cache has " +
+                                        std::to_string(keys.type));
+  require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, shape.head_dim});
+  require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, shape.head_dim});
+  require(keys.dims[1] > 0, "key_cache has shape " + keys.shape_text() + ": blocks without slots");
+  const bool is_half = keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+  return {is_half ? CacheType::kF16 : CacheType::kF32, keys.data, values.data, keys.dims[1]};
+}
+
+void check_sequences(const AttentionRows& rows, const KvPool& pool, int64_t num_blocks) {
+  require(rows.seq_starts[0] == 0, element("seq_starts", 0, rows.seq_starts[0]) + ", not 0");
+  for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
+    const int64_t num_rows = int64_t{rows.seq_starts[sequence + 1]} - rows.seq_starts[sequence];
+    const int64_t context = rows.context_lens[sequence];
+    require(num_rows >= 0,
+            element("seq_starts", sequence + 1, rows.seq_starts[sequence + 1]) + ", less than before it");
+    require(context >= 0, element("context_lens", sequence, context) + ", not at least 0");
+    const int64_t num_used = (context + num_rows + pool.block_size - 1) / pool.block_size;
+    require(num_used <= rows.max_blocks, element("context_lens", sequence, context) + ": with " +
+                                             std::to_string(num_rows) + " rows more than the " +
+                                             std::to_string(rows.max_blocks) + " blocks of block_table hold");
+    for (int64_t block = sequence * rows.max_blocks; block < sequence * rows.max_blocks + num_used; ++block) {
+      const int64_t id = rows.block_table[block];
+      require(id >= 0 && id < num_blocks,
+              element("block_table", block, id) + ", not in 0.." + std::to_string(num_blocks - 1));
+    }
+  }
+  require(rows.seq_starts[rows.num_seqs] == rows.num_rows,
+          element("seq_starts", rows.num_seqs, rows.seq_starts[rows.num_seqs]) + ", not the number of rows, " +
+              std::to_string(rows.num_rows));
+}
+
+void check_positions(const AttentionRows& rows, int64_t num_positions) {
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    const int64_t position = rows.position_ids[row];
+    require(position >= 0 && position < num_positions,
+            element("position_ids", row, position) + ", not in 0.." + std::to_string(num_positions - 1));
+  }
+}
+
+void check_tree(const AttentionRows& rows) {
+  for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
+    const int64_t first = rows.seq_starts[sequence], num_rows = rows.seq_starts[sequence + 1] - first;
+    require(num_rows <= kMaxTreeRows,
+            "a sequence with tree_mask has " + std::to_string(num_rows) + " rows, at most 64");
+    for (int64_t row = 0; row < num_rows; ++row) {
+      require(static_cast<int64_t>(std::bit_width(rows.tree_mask[first + row])) == row + 1,
+              "tree_mask[" + std::to_string(first + row) + "] is " + std::to_string(rows.tree_mask[first + row]) +
+                  ": its highest bit must be the row's own, bit " + std::to_string(row));
+    }
+  }
+}
+
+}  // namespace
+
+PagedAttentionOp::PagedAttentionOp(const KernelInfo& info)
+    : shape_{.num_heads = info.integer("num_heads", 1, kMaxHeads),
+             .num_kv_heads = info.integer("num_kv_heads", 1, kMaxHeads),
+             .head_dim = info.integer("head_dim", 1, kMaxHeadDim),
+             .rotary_dim = info.integer("rotary_dim", 0, kMaxHeadDim),
+             .rotary_style = info.integer("interleaved", 0, 1) == 0 ? RotaryStyle::kHalves : RotaryStyle::kPairs,
+             .scale = info.real("scale"),
+             .sliding_window = info.integer("sliding_window", 0, kMaxWindow),
+             .softcap = info.real("softcap"),
+             .norm_epsilon = info.real("norm_epsilon")} {
+  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is " + std::to_string(shape_.num_heads) +
+                                                           ", not a multiple of num_kv_heads, " +
+                                                           std::to_string(shape_.num_kv_heads));
+  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim,
+          "rotary_dim is " + std::to_string(shape_.rotary_dim) + ", not even and at most head_dim, " +
+              std::to_string(shape_.head_dim));
+  require(shape_.softcap >= 0, "softcap is " + std::to_string(shape_.softcap) + ", not at least 0");
+  require(shape_.norm_epsilon >= 0, "norm_epsilon is " + std::to_string(shape_.norm_epsilon) + ", not at least 0");
+}
+
+void PagedAttentionOp::compute(const KernelContext& context) const {
+  const Tensor qkv = context.input(kQkv), positions = context.input(kPositionIds);
+  const Tensor seq_starts = context.input(kSeqStarts), context_lens = context.input(kContextLens);
+  const Tensor block_table = context.input(kBlockTable), tree_mask = context.input(kTreeMask);
+  const Tensor cos = context.input(kCos), sin = context.input(kSin);
+  const Tensor keys = context.input(kKeyCache), values = context.input(kValueCache);
+  const Tensor q_norm = context.input(kQNorm), k_norm = context.input(kKNorm);
+
+  require_shape("qkv", qkv, {-1, (shape_.num_heads + 2 * shape_.num_kv_heads) * shape_.head_dim});
+  require_shape("context_lens", context_lens, {-1});
+  const int64_t num_rows = qkv.dims[0], num_seqs = context_lens.dims[0];
+  require_shape("position_ids", positions, {num_rows});
+  require_shape("seq_starts", seq_starts, {num_seqs + 1});
+  require_shape("block_table", block_table, {num_seqs, -1});
+  const bool is_causal = tree_mask.count() == 0;
+  require_shape("tree_mask", tree_mask, {is_causal ? 0 : num_rows});
+  require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
+  require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
+  if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
+  if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  const KvPool pool = kv_pool(shape_, keys, values);
+
+  const AttentionRows rows = {.num_rows = num_rows,
+                              .num_seqs = num_seqs,
+                              .max_blocks = block_table.dims[1],
+                              .qkv = qkv.as<const float>(),
+                              .position_ids = positions.as<const int32_t>(),
+                              .seq_starts = seq_starts.as<const int32_t>(),
+                              .context_lens = context_lens.as<const int32_t>(),
+                              .block_table = block_table.as<const int32_t>(),
+                              .tree_mask = is_causal ? nullptr : tree_mask.as<const uint64_t>(),
+                              .cos = cos.as<const float>(),
+                              .sin = sin.as<const float>(),
+                              .q_norm = q_norm.as<const float>(),
+                              .k_norm = k_norm.as<const float>(),
+                              .out = context.output(0, {num_rows, shape_.num_heads * shape_.head_dim})};
+  check_sequences(rows, pool, keys.dims[0]);
+  check_positions(rows, cos.dims[0]);
+  if (!is_causal) check_tree(rows);
+  paged_attention(shape_, pool, rows, context.parallel());
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,121 @@
+"""The operator PagedAttention, written from GRAPH.md in plain numpy, one row and one head at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The operator's attributes."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rotary_dim: int
+    interleaved: int = 0
+    scale: float = 0.125
+    sliding_window: int = 0
+    softcap: float = 0.0
+    norm_epsilon: float = 1e-6
+
+
+@dataclass(slots=True)
+class Pass:
+    """The operator's inputs; the caches are written to."""
+
+    qkv: NDArray[np.float32]
+    position_ids: NDArray[np.int32]
+    seq_starts: NDArray[np.int32]
+    context_lens: NDArray[np.int32]
+    block_table: NDArray[np.int32]
+    tree_mask: NDArray[np.uint64]
+    cos: NDArray[np.float32]
+    sin: NDArray[np.float32]
+    key_cache: NDArray[np.generic]
+    value_cache: NDArray[np.generic]
+    q_norm: NDArray[np.float32] | None = None
+    k_norm: NDArray[np.float32] | None = None
+
+
+def rotary_tables(num_positions: int, rotary_dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    frequencies = 10000.0 ** (-np.arange(0, rotary_dim, 2) / max(rotary_dim, 1))
+    angles = np.arange(num_positions)[:, None] * frequencies[None, :]
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _norm(heads: NDArray[np.float64], weight: NDArray[np.float32] | None, epsilon: float) -> NDArray[np.float64]:
+    if weight is None:
+        return heads
+    return heads / np.sqrt((heads**2).mean(axis=-1, keepdims=True) + epsilon) * weight
+
+
+def _rotate(heads: NDArray[np.float64], attention: Attention, cos: NDArray[np.float32], sin: NDArray[np.float32]) -> None:
+    rotary = attention.rotary_dim
+    if attention.interleaved:
+        first, second = slice(0, rotary, 2), slice(1, rotary, 2)
+    else:
+        first, second = slice(0, rotary // 2), slice(rotary // 2, rotary)
+    a, b = heads[:, first].copy(), heads[:, second].copy()
+    heads[:, first], heads[:, second] = a * cos - b * sin, b * cos + a * sin
+
+
+def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
+    """[num_tokens, num_heads * head_dim]; keys and values are written to the caches first."""
+    heads, kv_heads, dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
+    num_tokens = inputs.qkv.shape[0]
+    qkv = inputs.qkv.astype(np.float64).reshape(num_tokens, heads + 2 * kv_heads, dim)
+    queries = np.zeros((num_tokens, heads, dim))
+    slots: list[tuple[int, int]] = []
+    for seq, row in _rows(inputs):
+        position = inputs.position_ids[row]
+        q = _norm(qkv[row, :heads], inputs.q_norm, attention.norm_epsilon).copy()
+        k = _norm(qkv[row, heads : heads + kv_heads], inputs.k_norm, attention.norm_epsilon).copy()
+        _rotate(q, attention, inputs.cos[position], inputs.sin[position])
+        _rotate(k, attention, inputs.cos[position], inputs.sin[position])
+        queries[row] = q
+        slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + row - int(inputs.seq_starts[seq])))
+        inputs.key_cache[slots[-1]] = k
+        inputs.value_cache[slots[-1]] = qkv[row, heads + kv_heads :]
+    out = np.zeros((num_tokens, heads, dim))
+    for seq, row in _rows(inputs):
+        seen = [_slot(inputs, seq, slot) for slot in _visible(attention, inputs, seq, row)]
+        for head in range(heads):
+            kv = head // (heads // kv_heads)
+            keys = np.array([inputs.key_cache[slot][kv] for slot in seen], np.float64)
+            values = np.array([inputs.value_cache[slot][kv] for slot in seen], np.float64)
+            scores = keys @ queries[row, head] * attention.scale
+            if attention.softcap:
+                scores = attention.softcap * np.tanh(scores / attention.softcap)
+            weights = np.exp(scores - scores.max())
+            out[row, head] = weights @ values / weights.sum()
+    return out.reshape(num_tokens, -1)
+
+
+def _rows(inputs: Pass) -> list[tuple[int, int]]:
+    starts = inputs.seq_starts
+    return [(seq, row) for seq in range(len(starts) - 1) for row in range(starts[seq], starts[seq + 1])]
+
+
+def _slot(inputs: Pass, seq: int, slot: int) -> tuple[int, int]:
+    block_size = inputs.key_cache.shape[1]
+    return int(inputs.block_table[seq, slot // block_size]), slot % block_size
+
+
+def _visible(attention: Attention, inputs: Pass, seq: int, row: int) -> list[int]:
+    """Slots that a row sees, in order. A committed slot's position is its number."""
+    start, context = int(inputs.seq_starts[seq]), int(inputs.context_lens[seq])
+    position = int(inputs.position_ids[row])
+    oldest = position - attention.sliding_window + 1 if attention.sliding_window else 0
+    slots = [slot for slot in range(context) if slot >= oldest]
+    for other in range(int(inputs.seq_starts[seq + 1]) - start):
+        sees = (int(inputs.tree_mask[row]) >> other) & 1 if len(inputs.tree_mask) else other <= row - start
+        if sees and int(inputs.position_ids[start + other]) >= oldest:
+            slots.append(context + other)
+    return slots
