@@ -123,7 +123,8 @@ typedef struct {
 PF_API const char* pf_version(void);
 /* Message of this thread's last failure; valid until its next failing call. Owned by the library. */
 PF_API const char* pf_last_error(void);
-/* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. */
+/* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
+ * PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);

@@ -20,6 +20,7 @@ struct OrtSessionOptions;
 struct OrtShapeInferContext;
 struct OrtStatus;  // nullptr means success
 struct OrtTensorTypeAndShapeInfo;
+struct OrtThreadingOptions;
 struct OrtTypeInfo;
 struct OrtValue;
 
@@ -155,6 +156,14 @@ inline constexpr Function<2, const char*(const OrtStatus*)> GetErrorMessage;
 inline constexpr Function<3, OrtStatus*(OrtLoggingLevel, const char* log_id, OrtEnv**)> CreateEnv;
 inline constexpr Function<6, OrtStatus*(const OrtEnv*)> DisableTelemetryEvents;
 
+// One thread pool for all sessions of an environment
+inline constexpr Function<119, OrtStatus*(OrtLoggingLevel, const char* log_id, const OrtThreadingOptions*, OrtEnv**)>
+    CreateEnvWithGlobalThreadPools;
+inline constexpr Function<120, OrtStatus*(OrtSessionOptions*)> DisablePerSessionThreads;
+inline constexpr Function<121, OrtStatus*(OrtThreadingOptions**)> CreateThreadingOptions;
+inline constexpr Function<147, OrtStatus*(OrtThreadingOptions*, int num_threads)> SetGlobalIntraOpNumThreads;
+inline constexpr Function<148, OrtStatus*(OrtThreadingOptions*, int num_threads)> SetGlobalInterOpNumThreads;
+
 // Sessions
 inline constexpr Function<7, OrtStatus*(const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**)>
     CreateSession;
@@ -271,6 +280,7 @@ inline constexpr Release<98, OrtTypeInfo> ReleaseTypeInfo;
 inline constexpr Release<99, ShapeInfo> ReleaseTensorTypeAndShapeInfo;
 inline constexpr Release<100, OrtSessionOptions> ReleaseSessionOptions;
 inline constexpr Release<101, OrtCustomOpDomain> ReleaseCustomOpDomain;
+inline constexpr Release<122, OrtThreadingOptions> ReleaseThreadingOptions;
 inline constexpr Release<135, OrtIoBinding> ReleaseIoBinding;
 
 }  // namespace ort_abi

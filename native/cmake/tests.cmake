@@ -1,0 +1,15 @@
+# One executable a native test, named after its source in tests/native; `ctest` runs them. They need no model.
+set(pilotfish_test_folder "${CMAKE_CURRENT_SOURCE_DIR}/../tests/native")
+
+foreach(test IN LISTS pilotfish_engine_tests pilotfish_ops_tests)
+  add_executable(${test} "${pilotfish_test_folder}/${test}.cpp")
+  target_link_libraries(${test} PRIVATE pilotfish_objects)
+  add_test(NAME ${test} COMMAND ${test})
+endforeach()
+
+# The header as a C program sees it, against the shared library and its exported symbols.
+add_executable(header_test "${pilotfish_test_folder}/header_test.c")
+set_target_properties(header_test PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_compile_options(header_test PRIVATE -Wall -Wextra -pedantic -Werror)
+target_link_libraries(header_test PRIVATE pilotfish)
+add_test(NAME header_test COMMAND header_test)

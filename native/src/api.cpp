@@ -1,0 +1,156 @@
+// The C API: each body converts its arguments and hands over to the engine or the request under guard(). No logic.
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine.h"
+#include "instruction_set.h"
+#include "options.h"
+#include "pilotfish.h"
+#include "request.h"
+#include "status.h"
+
+struct pf_engine {
+  // Of this handle and of every open request; whichever closes last destroys the engine.
+  std::shared_ptr<pilotfish::Engine> engine;
+};
+
+struct pf_request {
+  pilotfish::Request request;
+};
+
+namespace {
+
+using pilotfish::fail;
+using pilotfish::guard;
+
+template <typename Pointer>
+void require(const Pointer* pointer, const char* name) {
+  if (!pointer) fail(PF_INVALID_ARGUMENT, name, " is NULL");
+}
+
+}  // namespace
+
+const char* pf_version(void) { return PF_VERSION; }
+
+const char* pf_last_error(void) { return pilotfish::last_error(); }
+
+const char* pf_cpu_kernels(void) {
+  const char* name = nullptr;
+  guard([&] { name = pilotfish::instruction_set_name(pilotfish::instruction_set()); });
+  return name;
+}
+
+pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity) {
+  return guard([&] {
+    require(ort_library, "ort_library");
+    require(buffer, "buffer");
+    if (capacity == 0) fail(PF_INVALID_ARGUMENT, "capacity is 0, it must hold the terminating zero");
+    const std::string version = pilotfish::Ort::version(ort_library);
+    const size_t length = std::min(version.size(), capacity - 1);
+    std::memcpy(buffer, version.data(), length);
+    buffer[length] = '\0';
+  });
+}
+
+void pf_engine_options_init(pf_engine_options* options) {
+  if (options) *options = pilotfish::default_engine_options();
+}
+
+pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, pf_engine** engine_out) {
+  return guard([&] {
+    require(bundle, "bundle");
+    require(options, "options");
+    require(engine_out, "engine_out");
+    *engine_out = new pf_engine{std::make_shared<pilotfish::Engine>(bundle, *options)};
+  });
+}
+
+void pf_engine_close(pf_engine* engine) { delete engine; }
+
+pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(info_out, "info_out");
+    *info_out = engine->engine->info();
+  });
+}
+
+pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out) {
+  return guard([&] {
+    require(bundle, "bundle");
+    require(options, "options");
+    require(info_out, "info_out");
+    *info_out = pilotfish::Engine::plan(bundle, *options);
+  });
+}
+
+pf_status pf_engine_check(const pf_engine* engine) {
+  return guard([&] {
+    require(engine, "engine");
+    engine->engine->check();
+  });
+}
+
+pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids, float* logits_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(ids, "ids");
+    require(logits_out, "logits_out");
+    engine->engine->compute_logits(model, {ids, num_ids}, logits_out);
+  });
+}
+
+pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context, int32_t num_repeats,
+                              double* seconds_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(seconds_out, "seconds_out");
+    if (num_repeats < 1) fail(PF_INVALID_ARGUMENT, "num_repeats is ", num_repeats, ", at least 1 is needed");
+    engine->engine->time_pass(model, num_rows, context, {seconds_out, static_cast<size_t>(num_repeats)});
+  });
+}
+
+void pf_generate_options_init(pf_generate_options* options) {
+  if (options) *options = pilotfish::default_generate_options();
+}
+
+pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids, const pf_generate_options* options,
+                          pf_request** request_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(ids, "ids");
+    require(options, "options");
+    require(request_out, "request_out");
+    pilotfish::check_options(*options, engine->engine->options().max_draft_tokens);
+    *request_out = new pf_request{{engine->engine, {ids, num_ids}, *options}};
+  });
+}
+
+pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
+                          pf_finish* finish_out) {
+  return guard([&] {
+    require(request, "request");
+    require(tokens_out, "tokens_out");
+    require(num_tokens_out, "num_tokens_out");
+    require(finish_out, "finish_out");
+    pf_finish finish = PF_FINISH_NONE;
+    const size_t num_tokens = request->request.step({tokens_out, capacity}, finish);
+    *num_tokens_out = num_tokens;
+    *finish_out = finish;
+  });
+}
+
+void pf_request_cancel(pf_request* request) {
+  if (request) request->request.cancel();
+}
+
+pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats_out) {
+  return guard([&] {
+    require(request, "request");
+    require(stats_out, "stats_out");
+    *stats_out = request->request.stats();
+  });
+}
+
+void pf_request_close(pf_request* request) { delete request; }

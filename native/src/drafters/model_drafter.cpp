@@ -1,0 +1,37 @@
+#include "drafters/model_drafter.h"
+
+#include "prefill.h"
+#include "row_math.h"
+
+namespace pilotfish {
+
+bool ModelDrafter::propose(const DraftRequest& request, Sampler& sampler, Draft& out) {
+  out.tree.clear();
+  std::optional<Logits> logits =
+      prefill(model_, request.block_table, request.tokens, request.num_cached, prefill_chunk_, request.cancelled);
+  const auto context = static_cast<int32_t>(request.tokens.size());
+  for (int32_t i = 0;; ++i) {
+    if (!logits || request.cancelled.load(std::memory_order_relaxed)) return false;
+    const int32_t id = choose(request, *logits, i, sampler, out);
+    out.tree.add(id, i == 0 ? TokenTree::kRoot : i - 1);
+    if (out.tree.size() == request.num_tokens) return true;
+    logits = model_.forward({.ids = {&id, 1},
+                             .positions = {},
+                             .tree_mask = {},
+                             .block_table = request.block_table,
+                             .context = context + i,
+                             .num_outputs = 1});
+  }
+}
+
+int32_t ModelDrafter::choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler,
+                             Draft& out) const {
+  const std::span<const float> row = logits.row(0).first(num_ids_);
+  if (request.sampling.temperature == 0) return find_peak(row).index;
+  Distribution& distribution = out.distributions[index];
+  sampler.process(row, request.sampling, distribution);
+  const auto position = static_cast<int32_t>(request.tokens.size()) + index;
+  return distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft));
+}
+
+}  // namespace pilotfish

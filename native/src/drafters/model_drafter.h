@@ -1,0 +1,42 @@
+// Drafts a chain with a small model that shares the target's vocabulary and has a cache of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "draft.h"
+#include "model.h"
+#include "random_stream.h"
+
+namespace pilotfish {
+
+struct DraftRequest {
+  std::span<const int32_t> tokens;       // the sequence so far
+  std::span<const int32_t> block_table;  // covers it and num_tokens more
+  int32_t num_cached;                    // of them in the draft's cache; fewer than tokens.size()
+  int32_t num_tokens;                    // to draft, at least 1
+  const SamplingOptions& sampling;
+  const RandomStream& random;
+  const std::atomic<bool>& cancelled;
+};
+
+class ModelDrafter {
+ public:
+  // Ids from num_ids on are padding and never drafted. `model` must outlive the drafter.
+  ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
+      : model_(model), num_ids_(num_ids), prefill_chunk_(prefill_chunk) {}
+
+  // Catches up with the sequence and drafts. Afterwards all but the last drafted token are in the draft's cache. False
+  // if the request was cancelled meanwhile.
+  bool propose(const DraftRequest& request, Sampler& sampler, Draft& out);
+
+ private:
+  int32_t choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler, Draft& out) const;
+
+  Model& model_;
+  const int32_t num_ids_;
+  const int32_t prefill_chunk_;
+};
+
+}  // namespace pilotfish

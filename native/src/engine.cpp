@@ -1,0 +1,160 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "bundle_files.h"
+#include "instruction_set.h"
+#include "memory_plan.h"
+#include "options.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+pf_engine_options resolved(pf_engine_options options) {
+  check_options(options);
+  instruction_set();  // a wrong choice in the environment shows here instead of in the first pass
+  if (options.num_threads == 0) options.num_threads = num_physical_cores();
+  return options;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens)
+    : draft{.tree = {}, .distributions = std::vector<Distribution>(max_draft_tokens)}, sampler(num_ids) {
+  for (Distribution& drafted : draft.distributions) drafted.reserve(num_ids);
+  distribution.reserve(num_ids);
+}
+
+Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& options)
+    : Engine(read_manifest(bundle), resolved(options)) {}
+
+Engine::Engine(Manifest manifest, const pf_engine_options& options)
+    : options_(options),
+      plan_(plan_memory(manifest, options)),
+      num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
+      eos_ids_(manifest.eos_ids),
+      blocks_(plan_.num_blocks),
+      workspace_(num_ids_, options.max_draft_tokens) {
+  check_file(manifest.folder, manifest.tokenizer);
+  // The models share one ONNX Runtime and its threads.
+  const std::shared_ptr<const Ort> ort = Ort::open(options.ort_library, options.num_threads);
+  const ModelLimits limits{.num_threads = options.num_threads,
+                           .max_rows = std::max(options.prefill_chunk, options.max_draft_tokens + 1),
+                           .max_outputs = options.max_draft_tokens + 1,
+                           .max_context = plan_.max_context,
+                           .num_blocks = plan_.num_blocks,
+                           .block_size = plan_.block_size};
+  target_ = std::make_unique<Model>(ort, manifest.folder, manifest.target, limits);
+  if (manifest.draft) {
+    draft_ = std::make_unique<Model>(ort, manifest.folder, *manifest.draft, limits);
+    drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
+  }
+  sequences_.reserve(options.num_sequences);
+}
+
+pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {
+  return plan_memory(read_manifest(bundle), resolved(options));
+}
+
+pf_engine_info Engine::info() const {
+  const std::lock_guard lock(mutex_);
+  pf_engine_info info = plan_;
+  info.num_free_blocks = blocks_.num_available();
+  return info;
+}
+
+void Engine::check() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::span<const int32_t>> tables;
+  for (const Sequence* sequence : sequences_) tables.push_back(sequence->block_table());
+  blocks_.check(tables);
+}
+
+Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens)
+    : Sequence(engine.blocks_, kBlockSize, max_tokens), engine_(engine) {
+  engine.sequences_.push_back(this);
+}
+
+Engine::OpenSequence::~OpenSequence() { std::erase(engine_.sequences_, this); }
+
+Model& Engine::model(pf_model which) {
+  if (which == PF_MODEL_TARGET) return *target_;
+  if (which != PF_MODEL_DRAFT)
+    fail(PF_INVALID_ARGUMENT, "model is ", which, ", neither PF_MODEL_TARGET nor PF_MODEL_DRAFT");
+  if (!draft_) fail(PF_INVALID_ARGUMENT, "the bundle has no draft model");
+  return *draft_;
+}
+
+void Engine::check_ids(std::span<const int32_t> ids) const {
+  if (ids.empty()) fail(PF_INVALID_ARGUMENT, "there are no token ids: at least one is needed");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= num_ids_) {
+      fail(PF_INVALID_ARGUMENT, "ids[", i, "] is ", ids[i], ", outside the vocabulary of ", num_ids_);
+    }
+  }
+}
+
+void Engine::compute_logits(pf_model which, std::span<const int32_t> ids, float* logits_out) {
+  const std::lock_guard lock(mutex_);
+  Model& chosen = model(which);
+  check_ids(ids);
+  const auto num_tokens = static_cast<int32_t>(std::min<size_t>(ids.size(), std::numeric_limits<int32_t>::max()));
+  const int32_t limit = std::min(plan_.max_context, chosen.max_positions());
+  if (num_tokens > limit) fail(PF_CONTEXT_FULL, num_tokens, " token ids, the context holds ", limit);
+  OpenSequence sequence(*this, num_tokens);
+  const Reservation room(sequence, num_tokens);
+  const int32_t step = chosen.limits().max_outputs;
+  const auto width = static_cast<size_t>(plan_.vocab_size);
+  const size_t known = std::min<size_t>(width, chosen.vocab_size());
+  for (int32_t begin = 0; begin < num_tokens; begin += step) {
+    const int32_t num_rows = std::min(step, num_tokens - begin);
+    const Logits logits = chosen.forward({.ids = ids.subspan(begin, num_rows),
+                                          .positions = {},
+                                          .tree_mask = {},
+                                          .block_table = sequence.block_table(),
+                                          .context = begin,
+                                          .num_outputs = num_rows});
+    for (int32_t row = 0; row < num_rows; ++row) {
+      float* out = logits_out + width * (begin + row);
+      std::copy_n(logits.row(row).data(), known, out);
+      std::fill(out + known, out + width, -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+void Engine::time_pass(pf_model which, int32_t num_rows, int32_t context, std::span<double> seconds_out) {
+  const std::lock_guard lock(mutex_);
+  Model& chosen = model(which);
+  const int32_t limit = std::min(plan_.max_context, chosen.max_positions());
+  if (num_rows < 1 || num_rows > chosen.limits().max_rows) {
+    fail(PF_INVALID_ARGUMENT, "num_rows is ", num_rows, ", allowed are 1 to ", chosen.limits().max_rows);
+  }
+  if (context < 0 || context > limit - num_rows) {
+    fail(PF_INVALID_ARGUMENT, "context is ", context, ", allowed are 0 to ", limit - num_rows, " before ", num_rows,
+         " rows");
+  }
+  OpenSequence sequence(*this, context + num_rows);
+  const Reservation room(sequence, context + num_rows);
+  for (const int32_t block_id : sequence.block_table()) chosen.cache().fill(block_id);
+  std::vector<int32_t> ids(num_rows);
+  for (int32_t i = 0; i < num_rows; ++i) ids[i] = i % num_ids_;
+  for (double& seconds : seconds_out) {
+    const auto start = std::chrono::steady_clock::now();
+    chosen.forward({.ids = ids,
+                    .positions = {},
+                    .tree_mask = {},
+                    .block_table = sequence.block_table(),
+                    .context = context,
+                    .num_outputs = std::min(num_rows, chosen.limits().max_outputs)});
+    seconds = seconds_since(start);
+  }
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,87 @@
+// A loaded bundle: the models, the cache blocks and what all requests share. Requests step one at a time under its
+// mutex.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "draft.h"
+#include "drafters/model_drafter.h"
+#include "kv_blocks.h"
+#include "manifest.h"
+#include "model.h"
+#include "ort.h"
+#include "pilotfish.h"
+#include "sampler.h"
+
+namespace pilotfish {
+
+// Buffers of a round, sized for the largest one. Valid under the engine's mutex only.
+struct Workspace {
+  Workspace(int32_t num_ids, int32_t max_draft_tokens);
+
+  Draft draft;
+  Distribution distribution;
+  Sampler sampler;
+};
+
+class Engine {
+ public:
+  Engine(const std::filesystem::path& bundle, const pf_engine_options& options);
+  Engine(Engine&&) = delete;
+
+  // The same checks and numbers as the constructor's, from the manifest alone.
+  static pf_engine_info plan(const std::filesystem::path& bundle, const pf_engine_options& options);
+
+  pf_engine_info info() const;
+  void check() const;
+  // logits_out: [ids.size(), vocab_size of the target]; -inf where a draft's vocabulary is smaller.
+  void compute_logits(pf_model model, std::span<const int32_t> ids, float* logits_out);
+  void time_pass(pf_model model, int32_t num_rows, int32_t context, std::span<double> seconds_out);
+
+  // What follows is for Request.
+  void check_ids(std::span<const int32_t> ids) const;
+  std::mutex& mutex() const noexcept { return mutex_; }
+  const pf_engine_options& options() const noexcept { return options_; }
+  int32_t max_context() const noexcept { return plan_.max_context; }
+  int32_t num_ids() const noexcept { return num_ids_; }
+  std::span<const int32_t> eos_ids() const noexcept { return eos_ids_; }
+  Model& target() noexcept { return *target_; }
+  // nullptr when the bundle has no draft.
+  Model* draft() noexcept { return draft_.get(); }
+  std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
+  Workspace& workspace() noexcept { return workspace_; }
+  // A cache for max_tokens, known to check() until it is destroyed. The mutex must be held by whoever makes it and
+  // while it is destroyed.
+  class OpenSequence : public Sequence {
+   public:
+    OpenSequence(Engine& engine, int32_t max_tokens);
+    ~OpenSequence();
+
+   private:
+    Engine& engine_;
+  };
+
+ private:
+  Engine(Manifest manifest, const pf_engine_options& options);
+
+  Model& model(pf_model which);
+  const pf_engine_options options_;
+  const pf_engine_info plan_;
+  const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
+  const std::vector<int32_t> eos_ids_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<Model> target_;
+  std::unique_ptr<Model> draft_;
+  std::optional<ModelDrafter> drafter_;
+  BlockPool blocks_;
+  std::vector<const Sequence*> sequences_;
+  Workspace workspace_;
+};
+
+}  // namespace pilotfish

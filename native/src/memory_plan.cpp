@@ -1,0 +1,103 @@
+#include "memory_plan.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "kv_blocks.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kDefaultContext = 4096;
+constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
+constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code and tables, sessions, this library
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+uint64_t cache_bytes_per_token(const ModelEntry& model) {
+  const uint64_t element = model.cache_type == CacheType::kF16 ? 2 : 4;
+  return 2 * element * model.num_layers * model.num_kv_heads * model.head_dim;
+}
+
+// Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and
+// output and the gated middle of the MLP, with as much again for their quantised copies and the arena's rounding.
+uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_outputs) {
+  const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
+  const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + 3 * uint64_t(model.intermediate_size);
+  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.vocab_size;
+}
+
+// Processed distributions: ids and probabilities of every drafted position, and two of the target's.
+uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
+  return uint64_t(max_draft_tokens + 2) * 2 * sizeof(float) * manifest.target.vocab_size;
+}
+
+void set_context(const Manifest& manifest, int32_t max_context, int32_t num_sequences, pf_engine_info& plan) {
+  plan.max_context = max_context;
+  plan.num_blocks = num_sequences * num_blocks_for(max_context, kBlockSize);
+  plan.num_free_blocks = plan.num_blocks;
+  const uint64_t num_tokens = uint64_t(plan.num_blocks) * kBlockSize;
+  plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
+  plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
+  plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
+                     plan.draft_cache_bytes + plan.activation_bytes + plan.runtime_bytes;
+}
+
+}  // namespace
+
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options) {
+  const ModelEntry& target = manifest.target;
+  if (options.max_context > target.max_positions) {
+    fail(PF_INVALID_ARGUMENT, "max_context is ", options.max_context, ", the model's limit is ", target.max_positions);
+  }
+  const uint64_t num_outputs = options.max_draft_tokens + 1;
+  const uint64_t num_rows = std::max<uint64_t>(options.prefill_chunk, num_outputs);
+  pf_engine_info plan{};
+  plan.struct_size = sizeof plan;
+  plan.has_draft = manifest.draft ? 1 : 0;
+  plan.vocab_size = target.vocab_size;
+  plan.num_threads = options.num_threads;
+  plan.block_size = kBlockSize;
+  plan.target_weight_bytes = target.weights.num_bytes;
+  plan.activation_bytes =
+      pass_bytes(target, num_rows, num_outputs) + distribution_bytes(manifest, options.max_draft_tokens);
+  plan.runtime_bytes = kRuntimeBytes;
+  if (manifest.draft) {
+    plan.draft_weight_bytes = manifest.draft->weights.num_bytes;
+    plan.activation_bytes += pass_bytes(*manifest.draft, num_rows, num_outputs);
+  }
+  const int32_t wanted =
+      options.max_context > 0 ? options.max_context : std::min(target.max_positions, kDefaultContext);
+  const int32_t least = options.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
+  const uint64_t budget = options.memory_budget_bytes;
+  set_context(manifest, wanted, options.num_sequences, plan);
+  while (budget > 0 && plan.total_bytes > budget && plan.max_context > least) {
+    const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
+    set_context(manifest, std::max(fewer, least), options.num_sequences, plan);
+  }
+  if (budget > 0 && plan.total_bytes > budget) {
+    fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
+         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, ":\n",
+         describe(plan));
+  }
+  return plan;
+}
+
+std::string describe(const pf_engine_info& plan) {
+  std::ostringstream table;
+  const auto line = [&](const char* name, uint64_t num_bytes) {
+    table << "  " << std::left << std::setw(16) << name << std::right << std::fixed << std::setprecision(1)
+          << std::setw(10) << static_cast<double>(num_bytes) / kMiB << " MiB\n";
+  };
+  line("target weights", plan.target_weight_bytes);
+  line("draft weights", plan.draft_weight_bytes);
+  line("target cache", plan.target_cache_bytes);
+  line("draft cache", plan.draft_cache_bytes);
+  line("activations", plan.activation_bytes);
+  line("runtime", plan.runtime_bytes);
+  line("total", plan.total_bytes);
+  return table.str();
+}
+
+}  // namespace pilotfish

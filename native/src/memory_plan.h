@@ -1,0 +1,20 @@
+// What an engine will need, computed from the manifest alone. pf_plan and the loader share it, so that the table a user
+// sees is the one that the engine is built by.
+#pragma once
+
+#include "manifest.h"
+#include "pilotfish.h"
+
+namespace pilotfish {
+
+inline constexpr int32_t kBlockSize = 32;  // tokens a cache block
+
+// Fills every field; num_free_blocks equals num_blocks. `options` must have been checked, with num_threads resolved.
+// Throws PF_INVALID_ARGUMENT when max_context is over the model's limit and PF_BUDGET_TOO_SMALL, with the table, when
+// nothing that is asked for fits the budget.
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options);
+
+// The plan as a table of one line a part, in MiB.
+std::string describe(const pf_engine_info& plan);
+
+}  // namespace pilotfish

@@ -1,0 +1,101 @@
+// One model of the bundle: weights, cache pages and a session whose inputs and outputs are bound to buffers of its own.
+// Knows one pass; what a pass is for is the business of prefill, draft and verify.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kv_cache.h"
+#include "manifest.h"
+#include "ort.h"
+#include "pages.h"
+
+namespace pilotfish {
+
+// Logits of the asked rows of a pass, valid until the model's next pass.
+struct Logits {
+  const float* data;  // [num_rows, vocab_size]
+  int32_t num_rows;
+  int32_t vocab_size;
+
+  std::span<const float> row(int32_t index) const { return {data + size_t(index) * vocab_size, size_t(vocab_size)}; }
+};
+
+struct Pass {
+  std::span<const int32_t> ids;          // [num_rows]
+  std::span<const int32_t> positions;    // [num_rows]; empty: context, context + 1, ...
+  std::span<const uint64_t> tree_mask;   // [num_rows]; empty: causal
+  std::span<const int32_t> block_table;  // covers context + num_rows tokens
+  int32_t context;                       // tokens in the cache before this pass
+  int32_t num_outputs;                   // the last rows, whose logits are wanted
+};
+
+struct ModelLimits {
+  int32_t num_threads;
+  int32_t max_rows;
+  int32_t max_outputs;
+  int32_t max_context;
+  int32_t num_blocks;
+  int32_t block_size;
+};
+
+class Model {
+ public:
+  // Reads and hashes the weights, builds the session and runs one row through it. The model keeps `ort` alive, beside
+  // the other models.
+  Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const ModelEntry& entry,
+        const ModelLimits& limits);
+  Model(Model&&) = delete;
+
+  int32_t vocab_size() const noexcept { return vocab_size_; }
+  int32_t max_positions() const noexcept { return max_positions_; }
+  const ModelLimits& limits() const noexcept { return limits_; }
+
+  // Writes the rows' keys and values into the cache and returns the logits of the last num_outputs rows.
+  Logits forward(const Pass& pass);
+
+  KvCache& cache() noexcept { return *cache_; }
+
+ private:
+  // Small inputs of one shape, made when the shape is first seen.
+  struct RowTensors {
+    OrtValuePtr ids, positions, tree_mask;
+  };
+  struct OutputTensors {
+    OrtValuePtr rows, logits;
+  };
+
+  void load_session(const std::filesystem::path& folder, const ModelEntry& entry);
+  void bind_fixed_inputs();
+  void bind_rows(int32_t num_rows, bool causal);
+  void bind_outputs(int32_t num_outputs);
+  void bind_input(const char* name, const OrtValue* value);
+  OrtValuePtr ints(std::vector<int32_t>& data, std::span<const int64_t> shape);
+
+  std::shared_ptr<const Ort> ort_;
+  const ModelLimits limits_;
+  const int32_t vocab_size_;
+  const int32_t max_positions_;
+  const Pages weights_;
+  std::vector<OrtValuePtr> initializers_;
+
+  std::vector<int32_t> input_ids_, position_ids_, seq_starts_, context_lens_, block_table_, output_rows_;
+  std::vector<uint64_t> tree_mask_;
+  Pages logits_;  // [max_outputs, vocab_size]
+  std::vector<OrtValuePtr> fixed_inputs_;
+  std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
+  std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]
+  int32_t bound_rows_ = -1;
+  int32_t bound_outputs_ = -1;
+  bool bound_causal_ = false;
+
+  OrtSessionPtr session_;
+  OrtIoBindingPtr binding_;
+  std::optional<KvCache> cache_;
+};
+
+}  // namespace pilotfish

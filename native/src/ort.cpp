@@ -1,0 +1,108 @@
+#include "ort.h"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+
+#include "register.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr const char* kOldestVersion = "1.22";
+
+const OrtApiBase* open_library(const std::string& path) {
+  // NODELETE: ONNX Runtime's threads and thread-local destructors may outlive the last engine.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", dlerror(), "; pip install onnxruntime");
+  void* symbol = dlsym(library, "OrtGetApiBase");
+  dlclose(library);
+  if (!symbol) fail(PF_ORT_MISSING, path, " is not ONNX Runtime: it has no OrtGetApiBase");
+  return reinterpret_cast<const OrtApiBase* (*)()>(symbol)();
+}
+
+}  // namespace
+
+std::string Ort::version(const std::string& path) { return open_library(path)->GetVersionString(); }
+
+std::shared_ptr<Ort> Ort::open(const std::string& path, int32_t num_threads) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<Ort>> opened;  // the environment is the process's, whoever asks
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Ort>& entry = opened[path];
+  if (auto ort = entry.lock()) return ort;
+  // Shared by all engines that are open at the time.
+  std::shared_ptr<Ort> ort(new Ort(path, num_threads));
+  entry = ort;
+  return ort;
+}
+
+Ort::Ort(const std::string& path, int32_t num_threads) : num_threads_(num_threads) {
+  const OrtApiBase* base = open_library(path);
+  api_ = base->GetApi(kOrtApiVersion);
+  if (!api_) {
+    fail(PF_ORT_VERSION, path, " is ONNX Runtime ", base->GetVersionString(), "; pilotfish needs ", kOldestVersion,
+         " or newer: pip install -U onnxruntime");
+  }
+  OrtThreadingOptions* threading = nullptr;
+  check(ort_abi::CreateThreadingOptions(api_, &threading));
+  const std::unique_ptr<OrtThreadingOptions, OrtRelease<ort_abi::ReleaseThreadingOptions>> owner(threading, {api_});
+  check(ort_abi::SetGlobalIntraOpNumThreads(api_, threading, num_threads));
+  check(ort_abi::SetGlobalInterOpNumThreads(api_, threading, 1));
+  OrtEnv* env = nullptr;
+  check(ort_abi::CreateEnvWithGlobalThreadPools(api_, ORT_LOGGING_LEVEL_ERROR, "pilotfish", threading, &env));
+  env_ = OrtEnvPtr(env, {api_});
+  OrtMemoryInfo* info = nullptr;
+  check(ort_abi::CreateCpuMemoryInfo(api_, OrtDeviceAllocator, OrtMemTypeDefault, &info));
+  memory_info_ = OrtMemoryInfoPtr(info, {api_});
+}
+
+void Ort::check(OrtStatus* status) const {
+  if (!status) return;
+  const std::unique_ptr<OrtStatus, OrtRelease<ort_abi::ReleaseStatus>> owner(status, {api_});
+  fail(PF_ORT_FAILED, "ONNX Runtime: ", ort_abi::GetErrorMessage(api_, status));
+}
+
+OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {
+  OrtSessionOptions* raw = nullptr;
+  check(ort_abi::CreateSessionOptions(api_, &raw));
+  OrtSessionOptionsPtr options(raw, {api_});
+  check(ort_abi::SetSessionGraphOptimizationLevel(api_, raw, ORT_ENABLE_ALL));
+  check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
+  // A pattern is kept for every shape ever seen; passes have many shapes and few, short-lived tensors.
+  check(ort_abi::DisableMemPattern(api_, raw));
+  if (num_threads == num_threads_) {
+    check(ort_abi::DisablePerSessionThreads(api_, raw));
+  } else {
+    check(ort_abi::SetIntraOpNumThreads(api_, raw, num_threads));
+    check(ort_abi::SetInterOpNumThreads(api_, raw, 1));
+    // Else the draft's idle threads would spin on the cores that the target's pass needs.
+    check(ort_abi::AddSessionConfigEntry(api_, raw, "session.force_spinning_stop", "1"));
+  }
+  check(register_operators(api_, raw));
+  return options;
+}
+
+OrtSessionPtr Ort::create_session(const std::string& path, const OrtSessionOptions* options) const {
+  OrtSession* session = nullptr;
+  check(ort_abi::CreateSession(api_, env_.get(), path.c_str(), options, &session));
+  return OrtSessionPtr(session, {api_});
+}
+
+OrtIoBindingPtr Ort::create_binding(OrtSession* session) const {
+  OrtIoBinding* binding = nullptr;
+  check(ort_abi::CreateIoBinding(api_, session, &binding));
+  return OrtIoBindingPtr(binding, {api_});
+}
+
+OrtValuePtr Ort::tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
+                        ONNXTensorElementDataType type) const {
+  OrtValue* value = nullptr;
+  check(ort_abi::CreateTensorWithDataAsOrtValue(api_, memory_info_.get(), data, num_bytes, shape.data(), shape.size(),
+                                                type, &value));
+  return OrtValuePtr(value, {api_});
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,60 @@
+// ONNX Runtime as this library uses it: the shared library opened at run time, its environment, owners for its objects
+// and one exception for its failures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ort_abi.h"
+
+namespace pilotfish {
+
+template <const auto& kRelease>
+struct OrtRelease {
+  const OrtApi* api = nullptr;
+  template <typename Object>
+  void operator()(Object* object) const noexcept {
+    kRelease(api, object);
+  }
+};
+
+using OrtEnvPtr = std::unique_ptr<OrtEnv, OrtRelease<ort_abi::ReleaseEnv>>;
+using OrtSessionPtr = std::unique_ptr<OrtSession, OrtRelease<ort_abi::ReleaseSession>>;
+using OrtSessionOptionsPtr = std::unique_ptr<OrtSessionOptions, OrtRelease<ort_abi::ReleaseSessionOptions>>;
+using OrtIoBindingPtr = std::unique_ptr<OrtIoBinding, OrtRelease<ort_abi::ReleaseIoBinding>>;
+using OrtMemoryInfoPtr = std::unique_ptr<OrtMemoryInfo, OrtRelease<ort_abi::ReleaseMemoryInfo>>;
+using OrtValuePtr = std::unique_ptr<OrtValue, OrtRelease<ort_abi::ReleaseValue>>;
+
+class Ort {
+ public:
+  // The library at `path` with a pool of num_threads. ONNX Runtime has one environment a process, and with it one pool
+  // that all sessions share: engines that are open together share it too, and one that asks for another number of
+  // threads gets sessions with pools of their own. Throws PF_ORT_MISSING or PF_ORT_VERSION.
+  static std::shared_ptr<Ort> open(const std::string& path, int32_t num_threads);
+  // Version string of the library at `path`.
+  static std::string version(const std::string& path);
+
+  const OrtApi* api() const noexcept { return api_; }
+  // Throws PF_ORT_FAILED with ONNX Runtime's message, after releasing the status.
+  void check(OrtStatus* status) const;
+
+  // Options that every session of this library has, the operators of GRAPH.md included.
+  OrtSessionOptionsPtr session_options(int32_t num_threads) const;
+  OrtSessionPtr create_session(const std::string& path, const OrtSessionOptions* options) const;
+  OrtIoBindingPtr create_binding(OrtSession* session) const;
+  // A tensor over the caller's memory, which must outlive it.
+  OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
+                     ONNXTensorElementDataType type) const;
+
+ private:
+  Ort(const std::string& path, int32_t num_threads);
+
+  const OrtApi* api_;
+  int32_t num_threads_;
+  OrtEnvPtr env_;
+  OrtMemoryInfoPtr memory_info_;
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,16 @@
+// One target pass over the last token and everything that was drafted after it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model.h"
+#include "token_tree.h"
+
+namespace pilotfish {
+
+// Row 0 of the result follows last_id, row i + 1 the drafted token i. The target has `context` tokens in its cache.
+Logits verify(Model& target, std::span<const int32_t> block_table, int32_t context, int32_t last_id,
+              const TokenTree& tree);
+
+}  // namespace pilotfish
