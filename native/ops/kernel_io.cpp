@@ -24,6 +24,14 @@ bool is_absent(const OrtApi* api, OrtStatus* status) {
   return absent;
 }
 
+// throw_on_error with the attribute's name before ONNX Runtime's words.
+void throw_on_attribute_error(const OrtApi* api, const char* name, OrtStatus* status) {
+  if (status == nullptr) return;
+  const std::string message = std::string("attribute ") + name + ": " + ort_abi::GetErrorMessage(api, status);
+  ort_abi::ReleaseStatus(api, status);
+  throw std::invalid_argument(message);
+}
+
 int64_t num_processors() {
   static const int64_t count = std::max<int64_t>(1, std::thread::hardware_concurrency());
   return count;
@@ -68,7 +76,7 @@ void require_shape(const char* name, const Tensor& tensor, std::initializer_list
 
 int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const {
   int64_t value = 0;
-  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_int64(api_, info_, name, &value));
+  throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttribute_int64(api_, info_, name, &value));
   require(value >= least && value <= most, std::string(name) + " is " + std::to_string(value) + ", not in " +
                                                std::to_string(least) + ".." + std::to_string(most));
   return value;
@@ -76,7 +84,7 @@ int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const
 
 float KernelInfo::real(const char* name) const {
   float value = 0;
-  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value));
+  throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value));
   return value;
 }
 
@@ -84,15 +92,16 @@ float KernelInfo::real_or(const char* name, float value_if_absent) const {
   float value = 0;
   OrtStatus* const status = ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value);
   if (is_absent(api_, status)) return value_if_absent;
-  throw_on_error(api_, status);
+  throw_on_attribute_error(api_, name, status);
   return value;
 }
 
 std::string KernelInfo::text(const char* name) const {
   size_t num_bytes = 0;
-  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_string(api_, info_, name, nullptr, &num_bytes));
+  throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttribute_string(api_, info_, name, nullptr, &num_bytes));
   std::string value(num_bytes, '\0');
-  throw_on_error(api_, ort_abi::KernelInfoGetAttribute_string(api_, info_, name, value.data(), &num_bytes));
+  throw_on_attribute_error(api_, name,
+                           ort_abi::KernelInfoGetAttribute_string(api_, info_, name, value.data(), &num_bytes));
   value.resize(num_bytes - 1);  // the size counts the terminating zero
   return value;
 }

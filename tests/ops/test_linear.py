@@ -18,8 +18,16 @@ def attributes(weight: Weight, *, swiglu: bool = False, epsilon: float = 1e-5) -
     }
 
 
-def check(library: str, weight: Weight, rows: int, *, swiglu: bool = False, bias: bool = False, norm: bool = False,
-          residual: bool = False) -> None:
+def check(
+    library: str,
+    weight: Weight,
+    rows: int,
+    *,
+    swiglu: bool = False,
+    bias: bool = False,
+    norm: bool = False,
+    residual: bool = False,
+) -> None:
     rng = np.random.default_rng(rows)
     outputs = weight.rows // 2 if swiglu else weight.rows
     inputs = {
@@ -30,8 +38,14 @@ def check(library: str, weight: Weight, rows: int, *, swiglu: bool = False, bias
         "residual": rng.standard_normal((rows, outputs)).astype(np.float32) if residual else None,
     }
     y = run_op(library, "Linear", inputs, attributes(weight, swiglu=swiglu))
-    expected = linear(inputs["x"], weight, bias=inputs["bias"], norm_weight=inputs["norm_weight"],
-                      residual=inputs["residual"], swiglu=swiglu)
+    expected = linear(
+        inputs["x"],
+        weight,
+        bias=inputs["bias"],
+        norm_weight=inputs["norm_weight"],
+        residual=inputs["residual"],
+        swiglu=swiglu,
+    )
     assert y.shape == (rows, outputs)
     # A product next to a rounding border may be quantised to the neighbour in float32: one step of one activation.
     slack = 0.02 if norm and weight.format in INT_FORMATS else RTOL
@@ -155,7 +169,13 @@ def test_attributes_are_required(library: str, name: str) -> None:
 )
 def test_refuses_shapes(library: str, name: str, shape: tuple[int, ...]) -> None:
     weight = make_weight(32, 64, "int4")
-    inputs = {"x": np.zeros((1, 64), np.float32), "weight": weight.packed(), "bias": None, "norm_weight": None,
-              "residual": None, name: np.zeros(shape, np.float32)}
+    inputs = {
+        "x": np.zeros((1, 64), np.float32),
+        "weight": weight.packed(),
+        "bias": None,
+        "norm_weight": None,
+        "residual": None,
+        name: np.zeros(shape, np.float32),
+    }
     with pytest.raises(Exception, match=f"{name} has shape"):
         run_op(library, "Linear", inputs, attributes(weight))

@@ -25,7 +25,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 class Weight:
-    """A weight [rows, columns] in one format: integers q, scales and offsets a block of 32, and the values they mean."""
+    """A weight [rows, columns] in one format: integers q, scale and offset of each block, and the values they mean."""
 
     def __init__(self, values: NDArray[np.float32], fmt: str) -> None:
         self.format, (self.rows, self.columns) = fmt, values.shape
@@ -98,7 +98,9 @@ def quantise_rows(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def swiglu_rows(out_features: int) -> NDArray[np.int64]:
     """Row of [gate; up] that each packed row holds: tiles of 16 gate rows and 16 up rows in turn."""
     half = out_features // 2
-    return np.stack([np.arange(half).reshape(-1, 16), np.arange(half, out_features).reshape(-1, 16)], axis=1).reshape(-1)
+    return np.stack([np.arange(half).reshape(-1, 16), np.arange(half, out_features).reshape(-1, 16)], axis=1).reshape(
+        -1
+    )
 
 
 def linear(

@@ -56,7 +56,9 @@ def _norm(heads: NDArray[np.float64], weight: NDArray[np.float32] | None, epsilo
     return heads / np.sqrt((heads**2).mean(axis=-1, keepdims=True) + epsilon) * weight
 
 
-def _rotate(heads: NDArray[np.float64], attention: Attention, cos: NDArray[np.float32], sin: NDArray[np.float32]) -> None:
+def _rotate(
+    heads: NDArray[np.float64], attention: Attention, cos: NDArray[np.float32], sin: NDArray[np.float32]
+) -> None:
     rotary = attention.rotary_dim
     if attention.interleaved:
         first, second = slice(0, rotary, 2), slice(1, rotary, 2)

@@ -1,0 +1,99 @@
+"""A row of a pass has the bits of the same token decoded alone: chains, trees, chunks, several sequences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from reference.attention_cases import Sequence, as_inputs, make_pass, runner, tree_rows
+from reference.paged_attention import Attention, Pass
+
+ATTENTIONS = {
+    "gqa": Attention(num_heads=8, num_kv_heads=2, head_dim=64, rotary_dim=64),
+    "uneven": Attention(num_heads=9, num_kv_heads=3, head_dim=80, rotary_dim=32, interleaved=1),
+    "window": Attention(num_heads=4, num_kv_heads=1, head_dim=96, rotary_dim=96, sliding_window=21),
+    "softcap": Attention(num_heads=2, num_kv_heads=2, head_dim=20, rotary_dim=20, softcap=3.0),
+}
+NO_MASK = np.zeros(0, np.uint64)
+
+
+def step(inputs: Pass, row: int, context: int, cache: tuple[np.ndarray, np.ndarray]) -> Pass:
+    """The pass that decodes one row alone after `context` committed tokens of the first sequence."""
+    return replace(
+        inputs,
+        qkv=inputs.qkv[row : row + 1].copy(),
+        position_ids=np.array([context], np.int32),
+        seq_starts=np.array([0, 1], np.int32),
+        context_lens=np.array([context], np.int32),
+        block_table=inputs.block_table[:1].copy(),
+        tree_mask=NO_MASK,
+        key_cache=cache[0],
+        value_cache=cache[1],
+    )
+
+
+def decode_path(library: str, attention: Attention, inputs: Pass, path: list[int], context: int) -> np.ndarray:
+    """Outputs of the rows of a path, each decoded alone after the ones before it."""
+    cache = (inputs.key_cache.copy(), inputs.value_cache.copy())
+    outputs = []
+    for depth, row in enumerate(path):
+        alone = step(inputs, row, context + depth, cache)
+        outputs.append(runner(library, attention, alone, threads=1)(as_inputs(alone))[0])
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("context", "rows"), [(0, 17), (5, 1), (30, 9), (500, 33), (1030, 4), (3, 64)])
+def test_chain_rows_equal_sequential_decode(library: str, name: str, context: int, rows: int, *, masked: bool) -> None:
+    attention = ATTENTIONS[name]
+    parents = tuple(range(-1, rows - 1)) if masked else None
+    inputs = make_pass(attention, [Sequence(context, rows, parents)], norm=True)
+    expected = decode_path(library, attention, inputs, list(range(rows)), context)
+    np.testing.assert_array_equal(runner(library, attention, inputs)(as_inputs(inputs)), expected)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("context", [0, 11, 500, 520])
+def test_tree_paths_equal_sequential_decode(library: str, name: str, context: int) -> None:
+    attention = ATTENTIONS[name]
+    parents = (-1, 0, 0, 1, 1, 2, 3, 6, -1, 8, 7, 10, 11, 12, 12, 14, 4)
+    inputs = make_pass(attention, [Sequence(context, len(parents), parents)])
+    committed = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
+    out = runner(library, attention, inputs)(as_inputs(inputs))
+    _, masks = tree_rows(Sequence(context, len(parents), parents))
+    for leaf in (5, 9, 13, 15, 16):
+        path = [row for row in range(len(parents)) if masks[leaf] >> row & 1]
+        np.testing.assert_array_equal(out[path], decode_path(library, attention, committed, path, context))
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_chunks_and_neighbours_do_not_matter(library: str, name: str) -> None:
+    """600 prompt rows in one pass, in chunks, and beside two other sequences."""
+    attention = ATTENTIONS[name]
+    inputs = make_pass(attention, [Sequence(0, 600), Sequence(40, 3), Sequence(0, 1)], block_size=32)
+    fresh = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
+    together = runner(library, attention, inputs)(as_inputs(inputs))[:600]
+    first = 0
+    for rows in (1, 17, 64, 200, 318):
+        chunk = replace(
+            fresh,
+            qkv=inputs.qkv[first : first + rows].copy(),
+            position_ids=inputs.position_ids[first : first + rows].copy(),
+            seq_starts=np.array([0, rows], np.int32),
+            context_lens=np.array([first], np.int32),
+            block_table=inputs.block_table[:1].copy(),
+        )
+        out = runner(library, attention, chunk, threads=1)(as_inputs(chunk))
+        np.testing.assert_array_equal(out, together[first : first + rows])
+        first += rows
+
+
+@pytest.mark.parametrize("rows", [1, 8, 100])
+def test_threads_do_not_change_bits(library: str, rows: int) -> None:
+    attention = ATTENTIONS["gqa"]
+    inputs = make_pass(attention, [Sequence(1400, rows)])
+    outs = [runner(library, attention, inputs, threads=t)(as_inputs(inputs)) for t in (1, 2, 4)]
+    np.testing.assert_array_equal(outs[0], outs[1])
+    np.testing.assert_array_equal(outs[0], outs[2])

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from reference.attention_cases import Sequence, as_inputs, make_pass, runner
+from reference.paged_attention import Attention, paged_attention
+
+GQA = Attention(num_heads=6, num_kv_heads=2, head_dim=64, rotary_dim=64)
+TREE = (-1, 0, 0, 1, 1, 2, 3, 6, -1, 8)
+
+
+def check(
+    library: str,
+    attention: Attention,
+    sequences: list[Sequence],
+    *,
+    block_size: int = 16,
+    dtype: type = np.float16,
+    norm: bool = False,
+) -> None:
+    inputs = make_pass(attention, sequences, block_size=block_size, dtype=dtype, norm=norm)
+    oracle = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
+    out = runner(library, attention, inputs)(as_inputs(inputs))
+    expected = paged_attention(attention, oracle)
+    # A key on a rounding border may become the neighbouring half: one unit in the last place of the cache.
+    atol = 2e-3 if dtype is np.float16 else 2e-5
+    np.testing.assert_allclose(out, expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(inputs.key_cache, oracle.key_cache, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(inputs.value_cache, oracle.value_cache)
+
+
+@pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (8, 2), (9, 3), (5, 1)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_heads(library: str, head_dim: int, heads: int, kv_heads: int, dtype: type) -> None:
+    attention = Attention(heads, kv_heads, head_dim, head_dim, scale=head_dim**-0.5)
+    check(library, attention, [Sequence(37, 3)], dtype=dtype)
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 16, 32, 256])
+@pytest.mark.parametrize("context", [0, 1, 15, 16, 17, 100, 511, 512, 513])
+def test_block_sizes_and_contexts(library: str, block_size: int, context: int) -> None:
+    check(library, GQA, [Sequence(context, 2)], block_size=block_size)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 16, 33, 100])
+@pytest.mark.parametrize("norm", [False, True])
+def test_several_sequences(library: str, rows: int, *, norm: bool) -> None:
+    check(library, GQA, [Sequence(5, rows), Sequence(0, 1), Sequence(90, 7), Sequence(3, 0)], norm=norm)
+
+
+@pytest.mark.parametrize("window", [1, 5, 16, 40, 1000])
+@pytest.mark.parametrize("context", [0, 3, 50])
+@pytest.mark.parametrize("parents", [None, TREE])
+def test_sliding_window(library: str, window: int, context: int, parents: tuple[int, ...] | None) -> None:
+    attention = replace(GQA, sliding_window=window)
+    rows = 40 if parents is None else len(parents)
+    check(library, attention, [Sequence(context, rows, parents), Sequence(7, 3)])
+
+
+@pytest.mark.parametrize("softcap", [0.5, 20.0, 50.0])
+def test_softcap(library: str, softcap: float) -> None:
+    check(library, replace(GQA, softcap=softcap, scale=1.0), [Sequence(40, 5)])
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("rotary_dim", [0, 16, 64])
+def test_rotary(library: str, interleaved: int, rotary_dim: int) -> None:
+    check(library, replace(GQA, interleaved=interleaved, rotary_dim=rotary_dim), [Sequence(20, 5)])
+
+
+@pytest.mark.parametrize("context", [0, 9, 509, 600])
+def test_tree(library: str, context: int) -> None:
+    check(library, GQA, [Sequence(context, len(TREE), TREE), Sequence(12, 4)])
+
+
+def test_wide_tree(library: str) -> None:
+    parents = (-1, *(int(p) for p in (np.random.default_rng(5).random(63) * np.arange(1, 64)).astype(int)))
+    check(library, GQA, [Sequence(70, 64, parents)])
+
+
+def test_window_that_hides_the_context_from_a_tree(library: str) -> None:
+    check(library, replace(GQA, sliding_window=2), [Sequence(30, len(TREE), TREE)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_kv_heads": 4}, "num_heads is 6, not a multiple of num_kv_heads, 4"),
+        ({"rotary_dim": 63}, "rotary_dim is 63, not even"),
+        ({"rotary_dim": 66}, "rotary_dim is 66"),
+        ({"head_dim": 300}, "head_dim is 300, not in 1..256"),
+        ({"interleaved": 2}, "interleaved is 2"),
+        ({"softcap": -1.0}, "softcap is -1.0"),
+        ({"sliding_window": -1}, "sliding_window is -1"),
+        ({"num_heads": 4}, r"qkv has shape \[3, 640\], not \[any, 512\]"),
+    ],
+)
+def test_refuses_attributes(library: str, change: dict[str, int | float], message: str) -> None:
+    inputs = make_pass(GQA, [Sequence(4, 3)])
+    with pytest.raises(Exception, match=message):
+        runner(library, replace(GQA, **change), inputs)(as_inputs(inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position_ids": np.array([4, 5, 2048], np.int32)}, r"position_ids\[2\] is 2048, not in 0..2047"),
+        ({"position_ids": np.array([4, 5], np.int32)}, r"position_ids has shape \[2\], not \[3\]"),
+        ({"seq_starts": np.array([1, 3], np.int32)}, r"seq_starts\[0\] is 1, not 0"),
+        ({"seq_starts": np.array([0, 2], np.int32)}, r"seq_starts\[1\] is 2, not the number of rows, 3"),
+        ({"context_lens": np.array([-1], np.int32)}, r"context_lens\[0\] is -1"),
+        ({"context_lens": np.array([30], np.int32)}, r"more than the 1 blocks of block_table hold"),
+        ({"block_table": np.array([[9]], np.int32)}, r"block_table\[0\] is 9, not in 0..3"),
+        ({"tree_mask": np.array([1, 2, 3], np.uint64)}, r"tree_mask\[2\] is 3: its highest bit must be the row's own"),
+        ({"tree_mask": np.array([1, 6, 4], np.uint64)}, r"tree_mask\[1\] is 6"),
+        ({"value_cache": np.zeros((4, 16, 2, 64), np.float32)}, "value_cache has element type 1, key_cache has 10"),
+        ({"value_cache": np.zeros((4, 16, 2, 32), np.float16)}, "value_cache has shape"),
+        ({"q_norm": np.zeros(63, np.float32)}, "q_norm has shape"),
+    ],
+)
+def test_refuses_inputs(library: str, change: dict[str, np.ndarray], message: str) -> None:
+    inputs = replace(make_pass(GQA, [Sequence(4, 3)]), **change)
+    with pytest.raises(Exception, match=message):
+        runner(library, GQA, inputs)(as_inputs(inputs))
