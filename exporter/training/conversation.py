@@ -1,0 +1,105 @@
+"""The chat template as the pieces that self-written text needs. Knows nothing about models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from .errors import TrainingOptionError
+from .rows import TokenRows
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_MARK = "\u2063user turn\u2063"  # invisible separators: in no template
+
+# User turns that quote the training text; {} is the excerpt.
+REQUESTS = (
+    "Give me a short summary of this passage.\n\n{}",
+    "What are the most important points here?\n\n{}",
+    "Explain this to someone who has never heard of it:\n\n{}",
+    "{}\n\nCan you explain what this means?",
+    "Please put this into simpler words:\n\n{}",
+    "{}\n\nWrite down three questions that this text answers, with the answers.",
+    "Using only the text below, say what it is about and why it matters.\n\n{}",
+    "Translate into German:\n\n{}",
+    "Translate into French:\n\n{}",
+    "How would you say this in Spanish?\n\n{}",
+    "Please continue:\n\n{}",
+    "Finish this and return the complete version:\n\n{}",
+    "```\n{}\n```\n\nWhat does this do?",
+    "```\n{}\n```\n\nIs there anything wrong with this? Show a better version.",
+    "Write a short example that shows how to use this:\n\n{}",
+    "{}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFrame:
+    """The template around one user turn, as text."""
+
+    tokenizer: PreTrainedTokenizerFast
+    opening: str  # up to where the user's words begin
+    closing: str  # from their end to where the answer begins
+
+    def opening_ids(self) -> list[int]:
+        """Tokens after which the target writes a user turn itself."""
+        return self._ids(self.opening)
+
+    def prompt_ids(self, user_turn: str) -> list[int]:
+        """Tokens of the whole prompt for a user turn."""
+        return self._ids(self.opening + user_turn + self.closing)
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def chat_frame(tokenizer: PreTrainedTokenizerFast, target: str) -> ChatFrame:
+    """Reads the frame out of the tokenizer's chat template.
+
+    Raises:
+        TrainingOptionError: there is none, or it changes the user's words.
+    """
+    if tokenizer.chat_template is None:
+        raise TrainingOptionError(
+            f"{target} has no chat template to write conversations in; set the self_text steps to 0"
+        )
+    turn = [{"role": "user", "content": _MARK}]
+    text = str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    if text.count(_MARK) != 1:
+        raise TrainingOptionError(
+            f"the chat template of {target} does not show the user's words once; set the self_text steps to 0"
+        )
+    opening, closing = text.split(_MARK)
+    return ChatFrame(tokenizer, opening, closing)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """The rows of the training text that user turns may quote."""
+
+    rows: TokenRows
+    row_ids: Array
+
+
+def excerpt_turns(frame: ChatFrame, text: Excerpts, count: int, max_tokens: int, rng: np.random.Generator) -> list[str]:
+    """User turns about excerpts of the training text that leave some room below `max_tokens` prompt tokens."""
+    if count == 0:
+        return []
+    longest = max(len(frame.prompt_ids(request.format(""))) for request in REQUESTS)
+    room = min(max_tokens - longest - 4, text.rows.header.length)  # cutting inside a word can add a few tokens
+    if room < 1:
+        raise TrainingOptionError(
+            f"prompt_tokens is {max_tokens}; the template and a request take {longest}, give more"
+        )
+    turns = []
+    for _ in range(count):
+        row = np.asarray(text.rows.tokens[rng.choice(text.row_ids)])
+        size = int(rng.integers(max(1, room // 4), room + 1))
+        start = int(rng.integers(len(row) - size + 1))
+        excerpt = frame.tokenizer.backend_tokenizer.decode(row[start : start + size].tolist(), skip_special_tokens=True)
+        turns.append(REQUESTS[rng.integers(len(REQUESTS))].format(excerpt.strip()))
+    return turns

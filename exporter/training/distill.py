@@ -1,0 +1,194 @@
+"""Distils a draft from beginning to end: data, the target's own text, training, evaluation, card."""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM
+
+from .card import write_card
+from .command import command_line
+from .conversation import Excerpts
+from .draft import new_draft, save_draft
+from .evaluate import CategoryScores, evaluate_prompts, read_prompts
+from .loop import Trainer
+from .options import Stage, TrainDraftOptions
+from .passes import StageData
+from .progress import NoTrainingProgress, TrainingProgress
+from .record import PhaseClock, StageSummary, TrainingRecord, plain_options
+from .rows import TokenRows, split_rows
+from .self_text import pack_conversations, read_shard, write_shards
+from .storage import write_text
+from .target import Target, load_target
+from .text import find_text, pack_text
+from .workspace import TimeLimit, claim_folder, device_name, new_accelerator
+
+RECORD = "training.json"
+WORK = "training"
+_VERSIONS = ("torch", "transformers", "accelerate", "tokenizers")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a finished run left in `folder`: weights, configuration, README.md, curves.png and training.json."""
+
+    folder: Path
+    record: TrainingRecord
+
+
+def train_draft(options: TrainDraftOptions, progress: TrainingProgress | None = None) -> TrainResult:
+    """Trains a draft; the same call after a kill, a full disk or the time limit continues where the state ends.
+
+    Under `torchrun` or `accelerate launch` every process makes this call.
+
+    Raises:
+        TimeLimitReached: the time limit passed; call again to continue.
+        ExportError: one of the classes of `errors` or of the exporter, naming the value and the remedy.
+    """
+    return _Run(options, progress or NoTrainingProgress()).finish()
+
+
+class _Run:
+    """The phases of one call; each reads its predecessor's files, so a later call skips what is done."""
+
+    def __init__(self, options: TrainDraftOptions, progress: TrainingProgress) -> None:
+        self._time = TimeLimit(options.time_limit_s)
+        self._options, self._progress, self._work = options, progress, options.out / WORK
+        self._prompts = read_prompts(options.evaluation_prompts) if options.evaluation_prompts else ()
+        self._files = find_text(options.data, options.data_licence)
+        self._accelerator = new_accelerator(options)
+        with self._accelerator.main_process_first():
+            claim_folder(options, self._work)
+        self._clock = PhaseClock(self._work / f"clock-{self._accelerator.process_index}.json")
+
+    def finish(self) -> TrainResult:
+        """All phases."""
+        options = self._options
+        target = self._load_target()
+        stages = self._stages(target)
+        draft = new_draft(options.shape, target, options.seed, options.initial_draft)
+        trainer = Trainer(
+            options,
+            self._accelerator,
+            target,
+            draft,
+            stages,
+            folder=self._work,
+            progress=self._progress,
+            time_is_up=self._time.is_up,
+        )
+        with self._clock.phase("training"):
+            trained = trainer.run()
+        with self._clock.phase("evaluation"):
+            summaries = tuple(_summary(trainer, data) for data in stages)
+            prompts = self._evaluate_prompts(target, trained)
+        record = self._record(target, trained, trainer, summaries, prompts)
+        if self._accelerator.is_main_process:
+            save_draft(trained, options.out)
+            write_card(record, options.out)
+            write_text(options.out / RECORD, record.to_json())
+        self._accelerator.wait_for_everyone()
+        return TrainResult(options.out, record)
+
+    def _load_target(self) -> Target:
+        self._progress.phase("load the target", 1)
+        dtype = torch.bfloat16 if self._accelerator.mixed_precision == "bf16" else torch.float32
+        target = load_target(self._options.target, self._options.target_formats, dtype, self._accelerator.device)
+        self._progress.advance(1)
+        return target
+
+    def _stages(self, target: Target) -> tuple[StageData, ...]:
+        options = self._options
+        text = self._text_rows(target)
+        stages = [self._stage("text", options.text, text)] if options.text.steps else []
+        if options.self_text.steps:
+            stages.append(self._stage("self_text", options.self_text, self._self_written_rows(target, text)))
+        return tuple(stages)
+
+    def _stage(self, name: str, stage: Stage, rows: TokenRows) -> StageData:
+        return StageData(name, stage, rows, split_rows(len(rows), self._options.seed))
+
+    def _text_rows(self, target: Target) -> TokenRows:
+        self._progress.phase("tokenise", sum(file.bytes for file in self._files))
+        prompts = [prompt.text for prompt in self._prompts]
+        length, folder = self._options.text.length, self._work / "text"
+        with self._clock.phase("tokenising"), self._accelerator.main_process_first():
+            return pack_text(self._files, target.backend, length, prompts, folder, advance=self._progress.advance)
+
+    def _self_written_rows(self, target: Target, text: TokenRows) -> TokenRows:
+        options, shards = self._options, self._work / "self_text_shards"
+        quotable = Excerpts(text, split_rows(len(text), options.seed).train)
+        self._progress.phase("the target writes", options.writing.tokens)
+        with self._clock.phase("writing by the target"):
+            write_shards(
+                target,
+                options.writing,
+                quotable,
+                seed=options.seed,
+                folder=shards,
+                advance=self._progress.advance,
+                time_limit=self._time,
+            )
+        length, folder = options.self_text.length, self._work / "self_text"
+        with self._accelerator.main_process_first():
+            return pack_conversations(shards, target, length, folder)
+
+    def _evaluate_prompts(self, target: Target, draft: LlamaForCausalLM) -> tuple[CategoryScores, ...]:
+        if not self._prompts or not self._accelerator.is_main_process:
+            return ()
+        self._progress.phase("answer the evaluation prompts", len(self._prompts))
+        return evaluate_prompts(target, draft, self._prompts, self._options.evaluation_tokens, self._progress.advance)
+
+    def _record(
+        self,
+        target: Target,
+        draft: LlamaForCausalLM,
+        trainer: Trainer,
+        stages: tuple[StageSummary, ...],
+        prompts: tuple[CategoryScores, ...],
+    ) -> TrainingRecord:
+        options, state, checkpoint = self._options, trainer.state, target.checkpoint
+        target_size, draft_size = (sum(part.numel() for part in model.parameters()) for model in (target.model, draft))
+        return TrainingRecord(
+            command=command_line(options),
+            options=plain_options(options),
+            target_id=checkpoint.id,
+            target_sha256=checkpoint.sha256,
+            target_licence=checkpoint.licence,
+            target_parameters=target_size,
+            draft_parameters=draft_size,
+            device=device_name(self._accelerator.device),
+            num_processes=self._accelerator.num_processes,
+            versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+            date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
+            seconds=self._clock.seconds,
+            flops=options.batch_tokens * state.total_steps * (2.0 * target_size + 6.0 * draft_size),
+            files=self._files,
+            self_written_tokens=self._self_written_tokens(),
+            stages=stages,
+            stopped_early=tuple(state.stopped_early),
+            prompts=prompts,
+            history=tuple(state.history),
+        )
+
+    def _self_written_tokens(self) -> int:
+        shards = sorted((self._work / "self_text_shards").glob("shard-*.npz")) if self._options.self_text.steps else []
+        return sum(len(item.tokens) - item.prompt_tokens for path in shards for item in read_shard(path))
+
+
+def _summary(trainer: Trainer, data: StageData) -> StageSummary:
+    counts = trainer.evaluate(data)
+    return StageSummary(
+        name=data.name,
+        length=data.stage.length,
+        steps=data.stage.steps,
+        rows=len(data.split.train),
+        held_out_rows=len(data.split.held_out),
+        held_out=counts.scores(),
+        held_out_loss=counts.mean_loss,
+    )

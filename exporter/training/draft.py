@@ -1,0 +1,147 @@
+"""The draft: a small Llama over the target's tokens, its first weights, and the folder that transformers reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from .errors import ResumeError, TrainingOptionError
+from .losses import Distance, distance
+from .options import DraftShape
+from .rows import Batch
+from .storage import storage_errors
+from .target import Target, last_hidden, output_weight
+
+_INITIAL_STD = 0.02
+_DEFAULT_THETA = 10_000.0
+
+
+class DistilledDraft(nn.Module):
+    """The draft together with its loss, so that data-parallel wrappers see one forward pass."""
+
+    def __init__(self, draft: LlamaForCausalLM, loss: str) -> None:
+        super().__init__()
+        self.draft = draft
+        self._loss = loss
+
+    def forward(self, batch: Batch, target_hidden: Tensor, target_head: Tensor) -> Distance:
+        """Distance between both models' next-token distributions at the batch's scored positions."""
+        hidden = last_hidden(self.draft, batch.token_ids, batch.position_ids)[batch.scored]
+        return distance(self._loss, hidden, output_weight(self.draft), target_hidden[batch.scored], target_head)
+
+
+def draft_config(shape: DraftShape, target: Target) -> LlamaConfig:
+    """The draft's configuration: the target's tokens and context, its own dimensions."""
+    config = target.model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    return LlamaConfig(
+        vocab_size=target.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.ffn_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.hidden_size // shape.num_heads,
+        max_position_embeddings=config.max_position_embeddings,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": float(rope.get("rope_theta", _DEFAULT_THETA))},
+        tie_word_embeddings=True,
+        initializer_range=_INITIAL_STD,
+        bos_token_id=target.checkpoint.tokenizer.bos_id if target.checkpoint.tokenizer else None,
+        eos_token_id=list(target.eos_ids) if len(target.eos_ids) > 1 else target.eos_ids[0],
+        pad_token_id=target.pad_id,
+    )
+
+
+def new_draft(shape: DraftShape, target: Target, seed: int, initial: Path | None) -> LlamaForCausalLM:
+    """A draft with random weights by the seed, its embedding the target's in fewer dimensions; or `initial`'s weights.
+
+    Raises:
+        TrainingOptionError: `initial` is not a draft of this shape.
+    """
+    torch.manual_seed(seed)
+    draft = LlamaForCausalLM(draft_config(shape, target))
+    if initial is None:
+        embedding = draft.get_input_embeddings().weight
+        embedding.data.copy_(project_embedding(target.head.float().cpu(), shape.hidden_size))
+    else:
+        load_weights(draft, initial)
+    return draft
+
+
+def project_embedding(head: Tensor, hidden_size: int) -> Tensor:
+    """[vocab, target hidden] -> [vocab, hidden_size]: principal directions, scaled to the usual initial spread.
+
+    Tokens that the target tells apart by similar logits start close together, which random rows would have to learn.
+    """
+    centred = head - head.mean(dim=0)
+    _, directions = torch.linalg.eigh(centred.T @ centred)  # ascending
+    projected = centred @ directions.flip(1)[:, :hidden_size]
+    if projected.shape[1] < hidden_size:
+        extra = torch.randn(len(projected), hidden_size - projected.shape[1]) * projected.std()
+        projected = torch.cat([projected, extra], dim=1)
+    return projected * (_INITIAL_STD / projected.std())
+
+
+def load_weights(draft: LlamaForCausalLM, folder: Path) -> None:
+    """Fills the draft from a folder's model.safetensors.
+
+    Raises:
+        TrainingOptionError: missing or other tensors.
+    """
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise TrainingOptionError(f"initial_draft is {folder}; it has no model.safetensors")
+    found = load_file(path)
+    expected = {name: tensor for name, tensor in draft.state_dict().items() if name != "lm_head.weight"}
+    for name, tensor in expected.items():
+        shape = list(found[name].shape) if name in found else "missing"
+        if shape != list(tensor.shape):
+            raise TrainingOptionError(f"{path}: tensor {name} is {shape}, this draft needs {list(tensor.shape)}")
+    extra = sorted(set(found) - set(expected) - {"lm_head.weight"})
+    if extra:
+        raise TrainingOptionError(
+            f"{path} has {len(extra)} tensors that this draft has no place for, such as {extra[0]}"
+        )
+    draft.load_state_dict({name: tensor.float() for name, tensor in found.items() if name in expected}, strict=False)
+
+
+def save_best(state: dict[str, Tensor], path: Path) -> None:
+    """Keeps the weights of the best evaluation so far, in f32."""
+    names = {name.removeprefix("draft."): tensor for name, tensor in state.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in names.items() if name != "lm_head.weight"}
+    partial = path.with_name(path.name + ".partial")
+    with storage_errors(path):
+        save_file(tensors, partial)
+        partial.replace(path)
+
+
+def load_best(draft: LlamaForCausalLM, path: Path) -> None:
+    """Takes the best weights back.
+
+    Raises:
+        ResumeError: they are gone.
+    """
+    if not path.is_file():
+        raise ResumeError(f"{path} is gone; delete {path.parent} to train again")
+    draft.load_state_dict(load_file(path), strict=False)
+
+
+def save_draft(draft: LlamaForCausalLM, folder: Path) -> None:
+    """model.safetensors (f16), config.json and generation_config.json, as transformers and `pilotfish export` read."""
+    partial = folder / "draft.partial"
+    with storage_errors(folder):
+        shutil.rmtree(partial, ignore_errors=True)
+        draft.to(torch.float16).save_pretrained(partial)
+        config_path = partial / "config.json"
+        config = json.loads(config_path.read_text())
+        config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        for path in sorted(partial.iterdir()):
+            path.replace(folder / path.name)
+        partial.rmdir()

@@ -1,0 +1,77 @@
+"""One forward pass of target and draft over some rows, and sums over passes and processes. Knows nothing about steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from .acceptance import AcceptanceCounts
+from .losses import Distance
+from .options import Stage
+from .rows import Batch, Split, TokenRows
+from .target import Target
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StageData:
+    """A stage with its rows."""
+
+    name: str  # "text" or "self_text"
+    stage: Stage
+    rows: TokenRows
+    split: Split
+
+
+class Passes:
+    """Runs both models on this process's share of some rows."""
+
+    def __init__(self, accelerator: Accelerator, target: Target, module: nn.Module) -> None:
+        self._accelerator, self._target, self._module = accelerator, target, module
+        self._head = target.head
+
+    def new_counts(self) -> AcceptanceCounts:
+        """Counts on this process's device."""
+        return AcceptanceCounts(self._accelerator.device)
+
+    def share(self, data: StageData, row_ids: Array, passes: int) -> list[Batch]:
+        """This process's part of the rows of one optimizer step, in `passes` batches."""
+        world, rank = self._accelerator.num_processes, self._accelerator.process_index
+        parts = row_ids.reshape(passes, world, -1)[:, rank]
+        return [data.rows.batch(part, self._accelerator.device) for part in parts]
+
+    def forward(self, batch: Batch) -> Distance:
+        """Distances at the scored positions of a batch."""
+        with self._accelerator.autocast():
+            target_hidden = self._target.hidden(batch.token_ids, batch.position_ids)
+        distance: Distance = self._module(batch, target_hidden, self._head)
+        return distance
+
+    @torch.no_grad()
+    def held_out(self, data: StageData, rows_per_pass: int) -> AcceptanceCounts:
+        """Counts over the stage's held-out rows; every process runs as many passes, the last ones perhaps on repeats."""
+        counts = self.new_counts()
+        unit = rows_per_pass * self._accelerator.num_processes
+        row_ids = data.split.held_out
+        padded = np.resize(row_ids, -(-len(row_ids) // unit) * unit)  # repeats from the start
+        passes = len(padded) // unit
+        real = np.arange(len(padded)) < len(row_ids)
+        flags = real.reshape(passes, self._accelerator.num_processes, -1)[:, self._accelerator.process_index]
+        self._module.eval()
+        for batch, flag in zip(self.share(data, padded, passes), flags, strict=True):
+            is_real = torch.from_numpy(flag).to(batch.scored.device)
+            used = batch._replace(scored=batch.scored & is_real[:, None])
+            counts.add(used.scored, self.forward(used))
+        counts.vector = self.sum(counts.vector)
+        return counts
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Adds up over all processes."""
+        total: Tensor = self._accelerator.reduce(values, reduction="sum")
+        return total

@@ -1,0 +1,183 @@
+"""Text that the target writes itself: user turns out of its chat template, then its answers at mixed temperatures.
+
+Each shard is one batch of conversations with its own seed and one file, so a killed run loses at most one shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from accelerate import PartialState
+
+from .conversation import ChatFrame, Excerpts, chat_frame, excerpt_turns
+from .errors import DataError
+from .generate import continue_all
+from .options import SelfText
+from .rows import Row, TokenRows, existing_rows, write_rows
+from .storage import storage_errors
+from .target import Target
+from .workspace import TimeLimit
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_QUESTION_TOKENS = 64
+_QUESTION_TEMPERATURES = (0.8, 1.0)
+_OPEN_ROWS = 64  # rows that packing fills at the same time
+_MAX_BARREN_SHARDS = 8  # shards in a row without an answer: the target does not speak this template
+
+
+class Conversation(NamedTuple):
+    """A prompt and its answer as one token sequence."""
+
+    tokens: Array
+    prompt_tokens: int
+
+
+def write_shards(
+    target: Target,
+    options: SelfText,
+    text: Excerpts,
+    *,
+    seed: int,
+    folder: Path,
+    advance: Callable[[int], None],
+    time_limit: TimeLimit,
+) -> None:
+    """Writes shards until the target has written `options.tokens` over all processes.
+
+    Process r of n writes the shards r, r + n, ...; finished ones are only counted.
+
+    Raises:
+        TimeLimitReached: between two shards.
+        TrainingOptionError: a target without a usable chat template.
+        StorageError: the disk is full; the shards before are kept.
+        DataError: the target answers nothing.
+    """
+    frame = chat_frame(target.tokenizer, target.checkpoint.id)
+    state = PartialState()
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    written, barren, index = 0, 0, state.process_index
+    while written * state.num_processes < options.tokens:
+        path = shard_path(folder, index)
+        if not path.is_file():
+            time_limit.check("the target writes its text")
+            _save(path, _shard(target, frame, options, text, [seed, index]))
+        answers = sum(len(item.tokens) - item.prompt_tokens for item in read_shard(path))
+        barren = 0 if answers else barren + 1
+        if barren == _MAX_BARREN_SHARDS:
+            raise DataError(f"{target.checkpoint.id} wrote no answer in {barren * options.batch} conversations")
+        written += answers
+        advance(answers * state.num_processes)
+        index += state.num_processes
+    state.wait_for_everyone()
+
+
+def shard_path(folder: Path, index: int) -> Path:
+    """Where a shard lies."""
+    return folder / f"shard-{index:05d}.npz"
+
+
+def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, seed: list[int]) -> list[Conversation]:
+    rng = np.random.default_rng(seed)
+    shard_seed = int(rng.integers(1 << 31))
+    num_excerpts = round(options.batch * options.excerpt_share)
+    turns = excerpt_turns(frame, text, num_excerpts, options.prompt_tokens, rng)
+    turns += _own_turns(target, frame, options.batch - num_excerpts, shard_seed)
+    prompts = [ids for turn in turns if len(ids := frame.prompt_ids(turn)) <= options.prompt_tokens]
+    if not prompts:
+        return []
+    temperatures = [options.temperatures[row % len(options.temperatures)] for row in range(len(prompts))]
+    answers = continue_all(
+        target, prompts, options.prompt_tokens, options.answer_tokens, temperatures, seed=shard_seed + 1
+    )
+    return [
+        Conversation(np.asarray([*prompt, *answer]), len(prompt))
+        for prompt, answer in zip(prompts, answers, strict=True)
+        if answer
+    ]
+
+
+def _own_turns(target: Target, frame: ChatFrame, count: int, seed: int) -> list[str]:
+    """User turns that the target writes when its template leaves it the user's place."""
+    if count == 0:
+        return []
+    opening = frame.opening_ids()
+    temperatures = [_QUESTION_TEMPERATURES[row % len(_QUESTION_TEMPERATURES)] for row in range(count)]
+    written = continue_all(target, [opening] * count, len(opening), _QUESTION_TOKENS, temperatures, seed=seed)
+    turns = [target.backend.decode(ids, skip_special_tokens=True).strip() for ids in written]
+    return [turn for turn in turns if turn]
+
+
+def _save(path: Path, conversations: list[Conversation]) -> None:
+    partial = path.with_name(f"{path.name}.partial")
+    tokens = np.concatenate([item.tokens for item in conversations]) if conversations else np.zeros(0)
+    with storage_errors(path):
+        with partial.open("wb") as file:
+            np.savez(
+                file,
+                tokens=tokens.astype(np.uint32),
+                lengths=np.asarray([len(item.tokens) for item in conversations], dtype=np.int32),
+                prompt_tokens=np.asarray([item.prompt_tokens for item in conversations], dtype=np.int32),
+            )
+        partial.replace(path)
+
+
+def read_shard(path: Path) -> list[Conversation]:
+    """The conversations of a finished shard.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    try:
+        with np.load(path) as arrays:
+            parts = np.split(arrays["tokens"].astype(np.int64), np.cumsum(arrays["lengths"])[:-1])
+            prompts = arrays["prompt_tokens"].tolist()
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path} is damaged ({error}); delete it and the target writes it again") from error
+    return [Conversation(tokens, prompt) for tokens, prompt in zip(parts, prompts, strict=False)]
+
+
+def pack_conversations(folder: Path, target: Target, length: int, out: Path) -> TokenRows:
+    """All shards as rows: whole conversations side by side, only the positions that predict an answer scored."""
+    shards = sorted(folder.glob("shard-*.npz"))
+    content = [(path.name, path.stat().st_size) for path in shards]
+    fingerprint = hashlib.sha256(f"{length} {target.pad_id} {content}".encode()).hexdigest()
+    found = existing_rows(out, fingerprint)
+    if found is not None:
+        return found
+    conversations = (item for path in shards for item in read_shard(path))
+    rows = (_row(group, length, target.pad_id) for group in fill_rows(conversations, length))
+    return write_rows(out, rows, length, target.vocab_size, fingerprint)
+
+
+def fill_rows(conversations: Iterator[Conversation], length: int) -> Iterator[list[Conversation]]:
+    """Best fit over a window of open rows: each conversation goes where it leaves the least room."""
+    open_rows: list[tuple[int, list[Conversation]]] = []  # (room, members), least room first
+    for item in conversations:
+        size = min(len(item.tokens), length)
+        place = next((at for at, (room, _) in enumerate(open_rows) if room >= size), None)
+        room, members = (length, []) if place is None else open_rows.pop(place)
+        open_rows.append((room - size, [*members, item]))
+        open_rows.sort(key=lambda entry: entry[0])
+        if len(open_rows) > _OPEN_ROWS:
+            yield open_rows.pop(0)[1]
+    yield from (members for _, members in open_rows)
+
+
+def _row(members: list[Conversation], length: int, pad_id: int) -> Row:
+    tokens = np.full(length, pad_id, dtype=np.int64)
+    positions = np.zeros(length, dtype=np.int64)  # every pad is a text of its own: one more token to look at
+    scored = np.zeros(length, dtype=np.bool_)
+    start = 0
+    for item in members:
+        size = min(len(item.tokens), length)
+        tokens[start : start + size] = item.tokens[:size]
+        positions[start : start + size] = np.arange(size)
+        scored[start + item.prompt_tokens - 1 : start + size - 1] = True
+        start += size
+    return Row(tokens, positions, scored)

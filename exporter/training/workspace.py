@@ -1,0 +1,96 @@
+"""The run's processes, its folder and its time limit."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+
+from pilotfish.exporter.errors import OutputExistsError
+
+from .errors import ResumeError, TimeLimitReached, TrainingOptionError
+from .options import TrainDraftOptions
+from .record import plain_options
+from .storage import storage_errors, write_text
+
+_OPTIONS = "options.json"
+_MAY_CHANGE = ("time_limit_s",)
+
+
+class TimeLimit:
+    """Counts from its construction; None never ends."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._ends = None if seconds is None else time.monotonic() + seconds
+
+    def is_up(self) -> bool:
+        """Whether the time has passed."""
+        return self._ends is not None and time.monotonic() > self._ends
+
+    def check(self, doing: str) -> None:
+        """Ends the call once the time has passed.
+
+        Raises:
+            TimeLimitReached: it has.
+        """
+        if self.is_up():
+            raise TimeLimitReached(f"time limit: stopped while {doing}; run again to continue")
+
+
+def new_accelerator(options: TrainDraftOptions) -> Accelerator:
+    """The processes of this run, one without a launcher.
+
+    Raises:
+        TrainingOptionError: a GPU was asked for and there is none, or a launcher asked for sharding.
+    """
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingOptionError("device is 'cuda'; this torch sees no GPU")
+    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    dtype = options.dtype or ("bf16" if on_gpu else "fp32")
+    accelerator = Accelerator(mixed_precision="bf16" if dtype == "bf16" else "no", cpu=not on_gpu)
+    if accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        raise TrainingOptionError(
+            "a draft fits on every device: launch data-parallel processes (torchrun), no sharding"
+        )
+    for stage in (options.text, options.self_text):
+        options.rows_per_pass(stage, accelerator.num_processes)
+    return accelerator
+
+
+def device_name(device: torch.device) -> str:
+    """For the card."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
+
+
+def claim_folder(options: TrainDraftOptions, work: Path) -> None:
+    """Makes the work folder, or recognises it as this run's.
+
+    Raises:
+        OutputExistsError: `out` holds something else.
+        ResumeError: it belongs to a run with other options; names them.
+    """
+    path = work / _OPTIONS
+    mine = {name: value for name, value in plain_options(options).items() if name not in _MAY_CHANGE}
+    if not path.is_file():
+        if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
+            raise OutputExistsError(f"{options.out} exists and is not the folder of a training run; choose another one")
+        with storage_errors(work):
+            work.mkdir(parents=True)
+        write_text(path, json.dumps(mine, indent=1))
+        return
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise ResumeError(f"{path} is damaged; delete {options.out} to train again") from error
+    different = sorted(name for name in mine if found.get(name) != mine[name])
+    if different:
+        detail = "; ".join(f"{name} was {found.get(name)}, now {mine[name]}" for name in different)
+        raise ResumeError(f"{options.out} belongs to a run with other options ({detail}); use those or another folder")
