@@ -17,7 +17,7 @@ from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest import FormatsEntry, Manifest, ModelEntry, SourceEntry, TokenizerEntry
 from .options import ExportOptions, ModelFormats
 from .pair import check_pair
-from .parity import Parity, check_parity
+from .parity import NUM_STEPS, Parity, check_parity, parity_ids
 from .passes import Plan, fuse
 from .passes.check import NODES_PER_LAYER
 from .progress import NoProgress, Progress
@@ -117,8 +117,12 @@ def _export_model(
 
     parity = None
     if options.parity:
-        progress.stage(f"compare {name} with torch", 3)
-        parity = check_parity(graph_path, checkpoint, model, plan, tokenizer, options, progress.advance)
+        progress.stage(f"compare {name} with torch", NUM_STEPS)
+        ids = parity_ids(tokenizer.json_text, options.parity_tokens)
+        files = (graph_path, weights_path)
+        parity = check_parity(
+            *files, checkpoint.config, source, plan, tensors, ids, options.cache_dtype, progress.advance
+        )
     entry = _model_entry(checkpoint, graph, plan, tensors, graph_path, weights_path, max_positions, options, parity)
     matrix_bytes = sum(tensor.bytes for tensor in tensors if tensor.name in plan.weights)
     matrix_weights = sum(weight.out_features * weight.in_features for weight in plan.weights.values())

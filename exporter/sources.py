@@ -13,9 +13,16 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
+from .contract import BLOCK_COLUMNS
 from .errors import CheckpointError
+from .quantise import Quantised
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_BLOCK_TYPES = {
+    "int4": gguf.GGMLQuantizationType.Q4_0,
+    "int4_asym": gguf.GGMLQuantizationType.Q4_1,
+    "int8": gguf.GGMLQuantizationType.Q8_0,
+}
 
 
 class WeightSource(Protocol):
@@ -28,8 +35,8 @@ class WeightSource(Protocol):
             CheckpointError: the checkpoint has no such tensor.
         """
 
-    def read_q4_1(self, name: str) -> tuple[Array, Array, Array] | None:
-        """(nibbles u8 [rows, columns], scale f16, offset f16 [rows, columns / 32]) if stored as Q4_1, else None."""
+    def read_blocks(self, name: str, format_name: str) -> Quantised | None:
+        """The stored integers, if the checkpoint holds exactly the blocks of `format_name`; else None."""
 
 
 class SafetensorsSource:
@@ -60,8 +67,8 @@ class SafetensorsSource:
                 return self._files[candidate].get_tensor(candidate).to(torch.float32).numpy()
         raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
 
-    def read_q4_1(self, name: str) -> None:
-        """Safetensors hold no Q4_1 blocks."""
+    def read_blocks(self, name: str, format_name: str) -> None:
+        """Safetensors hold no blocks."""
 
 
 class GgufSource:
@@ -90,15 +97,22 @@ class GgufSource:
         tensor = self._tensor(name)
         return self._reorder(tensor, gguf.dequantize(tensor.data, tensor.tensor_type)).astype(np.float32, copy=False)
 
-    def read_q4_1(self, name: str) -> tuple[Array, Array, Array] | None:
-        """The blocks of a Q4_1 tensor as stored: f16 scale, f16 offset, 16 bytes with columns 0..15 in the low nibbles."""
+    def read_blocks(self, name: str, format_name: str) -> Quantised | None:
+        """Takes over Q4_0 as int4, Q4_1 as int4_asym and Q8_0 as int8, bit for bit."""
         tensor = self._tensor(name)
-        if tensor.tensor_type != gguf.GGMLQuantizationType.Q4_1:
+        if _BLOCK_TYPES.get(format_name) != tensor.tensor_type:
             return None
         columns, rows = (int(axis) for axis in tensor.shape)
         order = self._reorder(tensor, np.arange(rows, dtype=np.int64)[:, None])[:, 0]
-        blocks = np.asarray(tensor.data).reshape(rows, columns // 32, 20)[order]
-        scale, offset = (np.ascontiguousarray(blocks[:, :, at : at + 2]).view(np.float16)[..., 0] for at in (0, 2))
-        codes = blocks[:, :, 4:]
-        nibbles = np.concatenate([codes & 15, codes >> 4], axis=2)
-        return nibbles.reshape(rows, columns), scale, offset
+        blocks = np.asarray(tensor.data).reshape(rows, columns // BLOCK_COLUMNS, -1)[order]
+        header = 4 if format_name == "int4_asym" else 2  # bytes: f16 scale, for Q4_1 also f16 offset
+        halves = np.ascontiguousarray(blocks[:, :, :header]).view(np.float16)
+        data = blocks[:, :, header:]
+        if format_name == "int8":
+            codes = np.ascontiguousarray(data).view(np.int8)
+            if codes.min() < -127:  # outside the format; requantised instead
+                return None
+        else:  # low nibbles are columns 0..15
+            codes = np.concatenate([data & 15, data >> 4], axis=2).astype(np.int8)
+            codes -= 8 if format_name == "int4" else 0
+        return Quantised(codes.reshape(rows, columns), halves[..., 0], halves[..., 1] if header == 4 else None)

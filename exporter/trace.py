@@ -161,15 +161,19 @@ def trace(model: PreTrainedModel) -> ir.Model:
     return program.model
 
 
-def _name_parameters(graph: ir.Graph, model: PreTrainedModel) -> None:
-    """Gives parameters and buffers their checkpoint names, the first one where two modules share a tensor, and no data."""
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+def first_names(model: PreTrainedModel) -> dict[str, str]:
+    """Name of each parameter and buffer -> its checkpoint name: the first one where modules share a tensor."""
     first: dict[int, str] = {}
-    for name, tensor in tensors:
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in tensors}
+
+
+def _name_parameters(graph: ir.Graph, model: PreTrainedModel) -> None:
+    """Gives the traced parameters and buffers their checkpoint names, and no data."""
+    for name, checkpoint_name in first_names(model).items():
         traced = graph.initializers.get(f"model.{name}")
-        first.setdefault(id(tensor), name)
         if traced is not None:
-            traced.name = first[id(tensor)]
+            traced.name = checkpoint_name
             traced.const_value = None
 
 

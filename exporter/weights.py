@@ -97,25 +97,19 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
 
 
 def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
-    """The integers of a low-bit matrix in stored row order."""
-    stored = _stored_q4_1(weight, source)
-    if stored is not None:
-        yield stored
+    """The integers of a low-bit matrix in stored row order; blocks already in its format are taken over bit for bit."""
+    blocks = [found for name in weight.sources if (found := source.read_blocks(name, weight.format)) is not None]
+    if len(blocks) == len(weight.sources):
+        offsets = [part.offset for part in blocks if part.offset is not None]
+        yield Quantised(
+            _arranged(weight, [part.codes for part in blocks]),
+            _arranged(weight, [part.scale for part in blocks]),
+            _arranged(weight, offsets) if offsets else None,
+        )
         return
     rows = _arranged(weight, [source.read(name) for name in weight.sources])
     for start in range(0, len(rows), _CHUNK_ROWS):
         yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
-
-
-def _stored_q4_1(weight: PackedWeight, source: WeightSource) -> Quantised | None:
-    """GGUF's Q4_1 blocks are the int4_asym format: taken over bit for bit."""
-    if weight.format != "int4_asym":
-        return None
-    found = [blocks for name in weight.sources if (blocks := source.read_q4_1(name)) is not None]
-    if len(found) < len(weight.sources):
-        return None
-    codes, scale, offset = (_arranged(weight, [blocks[part] for blocks in found]) for part in range(3))
-    return Quantised(codes.astype(np.int8), scale, offset)
 
 
 def _arranged(weight: PackedWeight, parts: list[Array]) -> Array:

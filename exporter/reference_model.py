@@ -1,0 +1,88 @@
+"""torch's own logits of a checkpoint, with the weights of one module in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from .packing import separate, unpack
+from .passes import PackedWeight, Plan
+from .trace import first_names
+from .weights import StoredTensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Reader = Callable[[str], Array]
+
+
+def torch_logits(config: PretrainedConfig, read: Reader, ids: list[int]) -> Array:
+    """Logits f32 [num_tokens, vocab_size] of one causal pass; `read` gives a parameter by its name."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
+    names = first_names(model)
+    for name, module in list(model.named_modules()):
+        if "inv_freq" in module._buffers:  # computed, not stored: made anew with values
+            model.set_submodule(name, type(module)(config))
+        else:
+            _load_on_demand(module, name, names, read)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+    return logits.numpy()
+
+
+def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], read: Reader) -> None:
+    """Gives a module's own parameters values just before it runs and takes them away after."""
+    empty = dict(module._parameters)
+    if not any(parameter is not None for parameter in empty.values()):
+        return
+
+    def load(_module: torch.nn.Module, _arguments: object) -> None:
+        for key, parameter in empty.items():
+            if parameter is not None:
+                values = torch.from_numpy(np.array(read(names[f"{name}.{key}"])))
+                module._parameters[key] = torch.nn.Parameter(values, requires_grad=False)
+
+    def drop(_module: torch.nn.Module, _arguments: object, _result: object) -> None:
+        module._parameters.update(empty)
+
+    module.register_forward_pre_hook(load)
+    module.register_forward_hook(drop)
+
+
+class StoredWeights:
+    """Parameters of the checkpoint as the weights file holds them: unpacked, with the stored integers."""
+
+    def __init__(self, plan: Plan, tensors: tuple[StoredTensor, ...], path: Path) -> None:
+        self._plan = plan
+        self._tensors = {tensor.name: tensor for tensor in tensors}
+        self._file = np.memmap(path, mode="r", dtype=np.uint8)
+        self._vectors = {source: item for item in plan.vectors.values() for source in item.sources}
+        self._weights = {source: item for item in plan.weights.values() for source in item.sources}
+        self._last: tuple[PackedWeight, Array] | None = None  # q, k and v follow each other
+
+    def read(self, parameter: str) -> Array:
+        """A parameter as f32."""
+        item = self._vectors.get(parameter) or self._weights[parameter]
+        if isinstance(item, PackedWeight):
+            rows = self._matrix(item)
+        else:
+            rows = self._bytes(item.name).view(np.float32)
+        if item.interleaved:
+            return separate(rows)[item.sources.index(parameter)]
+        start = sum(self._plan.shape(source)[0] for source in item.sources[: item.sources.index(parameter)])
+        return rows[start : start + self._plan.shape(parameter)[0]]
+
+    def _matrix(self, weight: PackedWeight) -> Array:
+        if self._last is None or self._last[0] != weight:
+            packed = self._bytes(weight.name)
+            self._last = (weight, unpack(packed, weight.out_features, weight.in_features, weight.format))
+        return self._last[1]
+
+    def _bytes(self, name: str) -> Array:
+        tensor = self._tensors[name]
+        return np.array(self._file[tensor.offset : tensor.offset + tensor.bytes])
+
