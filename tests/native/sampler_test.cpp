@@ -72,12 +72,12 @@ void check_against_reference(const std::vector<float> &logits,
 }
 
 void test_filters_against_the_definition() {
-  for (const size_t size : {1, 5, 64, 1000, 5000}) {
-    for (unsigned seed = 0; seed < 3; ++seed) {
+  for (const size_t size : {1, 5, 64, 3000}) {
+    for (unsigned seed = 0; seed < 2; ++seed) {
       const std::vector<float> logits = random_logits(size, seed);
-      for (const float temperature : {0.3f, 1.0f, 1.7f}) {
-        for (const int32_t top_k : {0, 1, 7, 50, 900, 100000}) {
-          for (const float top_p : {1.0f, 0.9f, 0.3f, 0.001f}) {
+      for (const float temperature : {0.3f, 1.7f}) {
+        for (const int32_t top_k : {0, 1, 7, 900, 100000}) {
+          for (const float top_p : {1.0f, 0.9f, 0.001f}) {
             for (const float min_p : {0.0f, 0.05f})
               check_against_reference(logits,
                                       {temperature, top_k, top_p, min_p});
