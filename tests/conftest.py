@@ -1,0 +1,86 @@
+"""Bundles that the tests share: each is exported once a session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pilotfish import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+THREADS = 2
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the tiny checkpoints: byte vocabulary ("target", "draft") and a toy one ("toy", "toy_draft")."""
+    from tiny_bundles import byte_tokenizer, save_checkpoint, toy_tokenizer
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {
+        "target": save_checkpoint(folder / "target", byte_tokenizer(), spread=0.5),
+        "draft": save_checkpoint(folder / "draft", byte_tokenizer(), spread=0.5, noise=0.15, max_positions=192),
+        "toy": save_checkpoint(folder / "toy", toy_tokenizer(10), spread=0.15),
+        "toy_draft": save_checkpoint(folder / "toy_draft", toy_tokenizer(10), spread=0.15, noise=0.6),
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """int4, byte vocabulary; the draft has fewer positions than the target."""
+    from tiny_bundles import export_pair
+
+    return export_pair(tmp_path_factory.mktemp("tiny") / "bundle", checkpoints["target"], checkpoints["draft"])
+
+
+@pytest.fixture(scope="session")
+def self_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The draft is the target."""
+    from tiny_bundles import export_pair
+
+    return export_pair(tmp_path_factory.mktemp("self") / "bundle", checkpoints["target"], checkpoints["target"])
+
+
+@pytest.fixture(scope="session")
+def plain_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """No draft."""
+    from tiny_bundles import export_pair
+
+    return export_pair(tmp_path_factory.mktemp("plain") / "bundle", checkpoints["target"], None)
+
+
+@pytest.fixture(scope="session")
+def toy_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve tokens, and a draft that is often wrong."""
+    from tiny_bundles import export_pair
+
+    bundle = tmp_path_factory.mktemp("toy") / "bundle"
+    return export_pair(bundle, checkpoints["toy"], checkpoints["toy_draft"], linear="f32", rest="f32")
+
+
+@pytest.fixture(scope="session")
+def engine(tiny_bundle: Path) -> Iterator[Engine]:
+    """The tiny pair, loaded once."""
+    with Engine(tiny_bundle, threads=THREADS, num_sequences=4) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def real_bundle() -> Path:
+    """SmolLM2-135M-Instruct with its draft, exported beforehand (tests/run.sh does)."""
+    bundle = os.environ.get("PILOTFISH_REAL_BUNDLE")
+    if not bundle:
+        pytest.skip("PILOTFISH_REAL_BUNDLE names no bundle of the real pair; tests/run.sh exports one")
+    return Path(bundle)
+
+
+@pytest.fixture(scope="session")
+def real_engine(real_bundle: Path) -> Iterator[Engine]:
+    """The real pair, loaded once."""
+    with Engine(real_bundle, threads=THREADS) as loaded:
+        yield loaded
