@@ -88,7 +88,11 @@ class TokenStream(Iterator[Event]):
         calls.request_cancel(self._request)
 
     def close(self) -> None:
-        """End the generation now and free its cache blocks; closing twice is fine."""
+        """End the generation now and free its cache blocks: no further event comes. Closing twice is fine."""
+        self._ready.clear()
+        self._free()
+
+    def _free(self) -> None:
         with self._lock:
             if not self._request.closed:
                 self._final_stats = self._read_stats()
@@ -141,7 +145,7 @@ class TokenStream(Iterator[Event]):
             self._last = dataclasses.replace(self._last, text=self._last.text + text, finish_reason=reason)
         self._release_last()
         self._finish_reason = reason
-        self.close()
+        self._free()
 
     def _release_last(self) -> None:
         if self._last is not None:
