@@ -48,7 +48,8 @@ class _Lines:
         what = "held out" if report.held_out else f"{report.tokens_per_s:.0f} tokens/s"
         self._print(
             f"{report.stage} {report.step}/{report.steps}: loss {report.loss:.4f}, "
-            f"acceptance {scores.sampled:.3f} sampled {scores.greedy:.3f} greedy, tokens a round {scores.greedy_lengths[3]:.2f} (K = 4), {what}"
+            f"acceptance {scores.sampled:.3f} sampled {scores.greedy:.3f} greedy, "
+            f"tokens a round {scores.greedy_lengths[3]:.2f} (K = 4), {what}"
         )
 
     def _is_due(self) -> bool:

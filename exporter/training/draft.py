@@ -68,7 +68,7 @@ def new_draft(shape: DraftShape, target: Target, seed: int, initial: Path | None
     torch.manual_seed(seed)
     draft = LlamaForCausalLM(draft_config(shape, target))
     if initial is None:
-        embedding = draft.get_input_embeddings().weight
+        embedding = draft.model.embed_tokens.weight
         embedding.data.copy_(project_embedding(target.head.float().cpu(), shape.hidden_size))
     else:
         load_weights(draft, initial)
@@ -86,7 +86,8 @@ def project_embedding(head: Tensor, hidden_size: int) -> Tensor:
     if projected.shape[1] < hidden_size:
         extra = torch.randn(len(projected), hidden_size - projected.shape[1]) * projected.std()
         projected = torch.cat([projected, extra], dim=1)
-    return projected * (_INITIAL_STD / projected.std())
+    scaled: Tensor = projected * (_INITIAL_STD / projected.std())
+    return scaled
 
 
 def load_weights(draft: LlamaForCausalLM, folder: Path) -> None:
@@ -138,7 +139,8 @@ def save_draft(draft: LlamaForCausalLM, folder: Path) -> None:
     partial = folder / "draft.partial"
     with storage_errors(folder):
         shutil.rmtree(partial, ignore_errors=True)
-        draft.to(torch.float16).save_pretrained(partial)
+        nn.Module.to(draft, torch.float16)
+        draft.save_pretrained(partial)
         config_path = partial / "config.json"
         config = json.loads(config_path.read_text())
         config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

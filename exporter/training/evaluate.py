@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from pilotfish.exporter.options import ModelFormats
@@ -82,7 +83,7 @@ def evaluate_prompts(
     target: Target, draft: PreTrainedModel, prompts: Sequence[Prompt], new_tokens: int, advance: Callable[[int], None]
 ) -> tuple[CategoryScores, ...]:
     """Lets the target answer greedily and replays the draft; categories in order of name, then "all"."""
-    draft.eval()
+    draft.train(mode=False)
     agreements: dict[str, list[list[bool]]] = {}
     for group in _groups(target, prompts):
         ids = [prompt_ids for _, prompt_ids in group]
@@ -176,4 +177,5 @@ def evaluate_draft(
         raise DataError(
             f"the draft {draft} has {model.config.vocab_size} tokens, the target's tokenizer {loaded.vocab_size}"
         )
-    return evaluate_prompts(loaded, model.to(place), questions, new_tokens, lambda _: None)
+    nn.Module.to(model, place)
+    return evaluate_prompts(loaded, model, questions, new_tokens, lambda _: None)

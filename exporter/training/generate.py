@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from .target import Target
 
 
-class RowTemperatures(LogitsProcessor):  # type: ignore[misc]
+class RowTemperatures(LogitsProcessor):
     """Divides each row's logits by its temperature; temperature 0 leaves only the best token."""
 
     def __init__(self, temperatures: Tensor, vocab_size: int) -> None:
@@ -48,7 +49,7 @@ def continue_all(
     for row, prompt in enumerate(prompts):
         ids[row, prompt_tokens - len(prompt) :] = torch.tensor(prompt)
         mask[row, prompt_tokens - len(prompt) :] = 1
-    config = GenerationConfig(
+    config = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=new_tokens,
         do_sample=True,
         temperature=1.0,
@@ -61,7 +62,8 @@ def continue_all(
     processor = RowTemperatures(torch.tensor(list(temperatures), dtype=torch.float32, device=device), target.vocab_size)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        output = target.model.generate(
+        model: Any = target.model
+        output = model.generate(
             ids.to(device),
             attention_mask=mask.to(device),
             generation_config=config,

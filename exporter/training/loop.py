@@ -1,4 +1,4 @@
-"""The training loop: optimizer steps over the stages, evaluations, early stop, checkpoints. Processes come from accelerate.
+"""The training loop: optimizer steps over the stages, evaluations, early stop, checkpoints.
 
 Rows and learning rates are functions of the step, so a run that continues from a checkpoint repeats the same numbers
 (on a CPU bit for bit).

@@ -62,15 +62,16 @@ def distance(
     hidden] and target_head [vocab, target hidden] do not. `loss` is one of DIVERGENCES.
     """
     chunk = chunk_tokens or max(1, LOGIT_CHUNK_BYTES // (4 * head.shape[0]))
-    return Distance(*_ChunkedDistance.apply(loss, chunk, hidden, head, target_hidden, target_head))
+    values = _ChunkedDistance.apply(loss, chunk, hidden, head, target_hidden, target_head)  # type: ignore[no-untyped-call]
+    return Distance(*values)
 
 
 class _ChunkedDistance(torch.autograd.Function):
     """The gradients of loss_sum are ready when the forward pass ends; backward only scales them."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,  # noqa: PLR0917  # Function.apply passes by position
+    def forward(  # noqa: PLR0917  # apply() passes by position
+        ctx: Any,
         loss: str,
         chunk: int,
         hidden: Tensor,
@@ -103,6 +104,6 @@ class _ChunkedDistance(torch.autograd.Function):
         return loss_sum, overlap, agrees
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> Any:
         grad_hidden, grad_head = ctx.saved_tensors
         return None, None, grad_hidden * grad_loss, grad_head * grad_loss, None, None

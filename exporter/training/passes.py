@@ -1,4 +1,4 @@
-"""One forward pass of target and draft over some rows, and sums over passes and processes. Knows nothing about steps."""
+"""Forward passes of target and draft over rows, and sums over passes and processes. Knows nothing about steps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Passes:
 
     @torch.no_grad()
     def held_out(self, data: StageData, rows_per_pass: int) -> AcceptanceCounts:
-        """Counts over the stage's held-out rows; every process runs as many passes, the last ones perhaps on repeats."""
+        """Counts over the stage's held-out rows; processes run equally many passes, the last perhaps on repeats."""
         counts = self.new_counts()
         unit = rows_per_pass * self._accelerator.num_processes
         row_ids = data.split.held_out

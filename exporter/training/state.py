@@ -72,7 +72,7 @@ class Checkpoints:
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir(parents=True)
             self._accelerator.wait_for_everyone()
-            self._accelerator.save_state(str(partial))
+            self._accelerator.save_state(str(partial), safe_serialization=False)  # safetensors warns of tied weights
             self._accelerator.wait_for_everyone()
             if self._accelerator.is_main_process:
                 final = self._folder / f"checkpoint-{number:08d}"

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.load import Checkpoint, load_checkpoint
 from pilotfish.exporter.options import ModelFormats
-from pilotfish.exporter.quantise import quantise
 
 from .errors import UnsupportedTargetError
+from .stored_weights import store_as
 
-_LOW_BIT = ("int4", "int4_asym", "int8")
-_FLOATS = {"f16": torch.float16, "f32": torch.float32}
 _CHECK_TOKENS = 16
 _MAX_HEAD_ERROR = 1e-3  # of the largest logit
 
@@ -54,14 +51,15 @@ class Target:
 
 def output_weight(model: PreTrainedModel) -> Tensor:
     """The matrix that makes logits of hidden states, [vocabulary, hidden]."""
-    weight: Tensor = model.get_output_embeddings().weight
+    weight: Tensor = cast("Any", model).get_output_embeddings().weight
     return weight
 
 
 def last_hidden(model: PreTrainedModel, token_ids: Tensor, position_ids: Tensor | None) -> Tensor:
     """Hidden states after the last norm; positions that restart at 0 separate texts that do not see each other."""
     extra = {} if position_ids is None else {"position_ids": position_ids}
-    hidden: Tensor = model.base_model(input_ids=token_ids, use_cache=False, **extra).last_hidden_state
+    decoder: Any = model.base_model
+    hidden: Tensor = decoder(input_ids=token_ids, use_cache=False, **extra).last_hidden_state
     return hidden
 
 
@@ -80,14 +78,14 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
     path = checkpoint.path
     where: dict[str, Any] = {"gguf_file": path.name} if path.is_file() else {}
     folder = path.parent if path.is_file() else path
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **where)
+    model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **where)
     if formats is not None:
-        store_as(model, formats)
-    model.to(device).eval().requires_grad_(False)
+        store_as(model, formats, checkpoint.source(model))
+    model.to(device).eval().requires_grad_(requires_grad=False)
     _check_head(model, name)
     info = checkpoint.tokenizer
     backend = Tokenizer.from_str(info.json_text)
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         bos_token=None if info.bos_id is None else backend.id_to_token(info.bos_id),
         eos_token=backend.id_to_token(info.eos_ids[0]),
@@ -97,30 +95,8 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
     return Target(checkpoint, model.to(dtype), tokenizer, min(info.size, model.config.vocab_size), info.eos_ids, pad_id)
 
 
-def store_as(model: PreTrainedModel, formats: ModelFormats) -> None:
-    """Replaces every matrix by its stored form's values; a tied head of another format is untied first."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if head.weight is embedding.weight and formats.lm_head != formats.embedding:
-        head.weight = nn.Parameter(head.weight.detach().clone())
-    done = set()
-    for module in model.modules():
-        if not isinstance(module, (nn.Linear, nn.Embedding)) or id(module.weight) in done:
-            continue
-        done.add(id(module.weight))
-        name = formats.embedding if module is embedding else formats.lm_head if module is head else formats.linear
-        module.weight.data = stored_values(module.weight.data, name)
-
-
-def stored_values(weight: Tensor, format_name: str) -> Tensor:
-    """The f32 values that a matrix has after it was stored."""
-    if format_name not in _LOW_BIT:
-        return weight.to(_FLOATS[format_name]).float()
-    rows = np.ascontiguousarray(weight.float().cpu().numpy())
-    return torch.from_numpy(quantise(rows, format_name).dequantise()).to(weight.device)
-
-
 @torch.no_grad()
-def _check_head(model: PreTrainedModel, name: str) -> None:
+def _check_head(model: Any, name: str) -> None:
     """Refuses models that scale, cap or shift their logits: the loss would imitate another distribution."""
     ids = torch.arange(_CHECK_TOKENS, device=model.device)[None] % model.config.vocab_size
     expected = model(input_ids=ids, use_cache=False).logits

@@ -147,7 +147,8 @@ class PromptOverlap:
         """[rows, length] -> bool [rows]."""
         if not len(self._known) or not len(rows) or rows.shape[1] < _OVERLAP_TOKENS:
             return np.zeros(len(rows), dtype=np.bool_)
-        return np.isin(_run_hashes(rows), self._known).any(axis=1)
+        found: Array = np.isin(_run_hashes(rows), self._known)
+        return np.asarray(found.any(axis=1))
 
 
 def _run_hashes(rows: Array) -> Array:

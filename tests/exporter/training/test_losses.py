@@ -1,0 +1,85 @@
+"""The chunked distance against plain autograd over whole logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pilotfish.exporter.training.losses import DIVERGENCES, distance
+
+TOKENS, VOCAB = 13, 31
+
+
+@pytest.fixture
+def tensors():
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((TOKENS, 8), (VOCAB, 8), (TOKENS, 12), (VOCAB, 12))
+    hidden, head, target_hidden, target_head = (torch.randn(shape, generator=generator) for shape in shapes)
+    return hidden.requires_grad_(), head.requires_grad_(), target_hidden, target_head
+
+
+def reference(loss, hidden, head, target_hidden, target_head):
+    p, q = (target_hidden @ target_head.T).softmax(-1), (hidden @ head.T).softmax(-1)
+    terms = {
+        "forward-kl": (p * (p.log() - q.log())).sum(),
+        "reverse-kl": (q * (q.log() - p.log())).sum(),
+        "total-variation": (p - q).abs().sum() / 2,
+    }
+    return terms[loss], torch.minimum(p, q).sum(-1), (p.argmax(-1) == q.argmax(-1)).float()
+
+
+@pytest.mark.parametrize("loss", DIVERGENCES)
+@pytest.mark.parametrize("chunk", [1, 5, 13, 100])
+def test_values_and_gradients(tensors, loss, chunk):
+    expected_loss, overlap, agrees = reference(loss, *tensors)
+    expected = torch.autograd.grad(3 * expected_loss, tensors[:2])
+    found = distance(loss, *tensors, chunk_tokens=chunk)
+    (3 * found.loss_sum).backward()
+    torch.testing.assert_close(found.loss_sum, expected_loss, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.overlap, overlap, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.agrees, agrees)
+    for tensor, gradient in zip(tensors[:2], expected, strict=True):
+        torch.testing.assert_close(tensor.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the most elements that any operator returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def test_logits_of_all_tokens_never_exist(tensors):
+    with LargestTensor() as largest:
+        distance("forward-kl", *tensors, chunk_tokens=2).loss_sum.backward()
+    assert largest.elements == max(VOCAB * 12, 2 * VOCAB)  # a weight, not [TOKENS, VOCAB]
+
+
+def test_no_position(tensors):
+    hidden, head, target_hidden, target_head = tensors
+    found = distance("forward-kl", hidden[:0], head, target_hidden[:0], target_head)
+    assert found.loss_sum == 0
+    assert found.overlap.shape == (0,)
+
+
+def test_bf16_autocast_accumulates_in_f32(tensors):
+    expected = distance("forward-kl", *tensors)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = distance("forward-kl", *tensors, chunk_tokens=4)
+    found.loss_sum.backward()
+    assert found.loss_sum.dtype == torch.float32
+    assert tensors[1].grad.dtype == torch.float32
+    torch.testing.assert_close(found.loss_sum, expected.loss_sum, rtol=0.05, atol=0.05)
+
+
+def test_same_model_is_never_rejected(tensors):
+    hidden, head = tensors[0].detach(), tensors[1].detach()
+    found = distance("total-variation", hidden, head, hidden, head)
+    torch.testing.assert_close(found.overlap, torch.ones(TOKENS))
+    assert found.agrees.min() == 1
