@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import CommandLine
 
 from pilotfish import Engine
 
@@ -84,3 +85,9 @@ def real_engine(real_bundle: Path) -> Iterator[Engine]:
     """The real pair, loaded once."""
     with Engine(real_bundle, threads=THREADS) as loaded:
         yield loaded
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The ``pilotfish`` command, in this process."""
+    return CommandLine(monkeypatch, capsys)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotfish import Engine
 from pilotfish.bindings import ContextFullError
 from pilotfish.runtime.memory import resident_memory_bytes
 
 if TYPE_CHECKING:
+    from pilotfish import Engine
     from pilotfish.runtime import TokenStream
 
 NUM_SEQUENCES = 4  # as the engine fixture has

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from pilotfish import Engine
+if TYPE_CHECKING:
+    from pilotfish import Engine
 
 DRAFT_TOKENS = [0, 1, 4, 8]
 PROMPT = "streaming"

@@ -1,0 +1,156 @@
+"""The commands: results on stdout, notes on stderr, numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pilotfish import Engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from command_line import CommandLine
+
+
+def test_run_streams_the_answer_to_stdout_and_the_numbers_to_stderr(
+    tiny_bundle: Path, cli: CommandLine, tmp_path: Path
+) -> None:
+    numbers = tmp_path / "run.json"
+    finished = cli("run", tiny_bundle, "hi", "--max-new-tokens", 12, "--json", numbers)
+    with Engine(tiny_bundle, threads=1) as engine:
+        expected = engine.chat([{"role": "user", "content": "hi"}], max_new_tokens=12)
+    assert (finished.exit_code, finished.out) == (0, expected.text + "\n")
+    assert f"{expected.stats.num_new_tokens} new tokens" in finished.err
+    content = json.loads(numbers.read_text())
+    assert content["token_ids"] == list(expected.token_ids)
+    assert content["stats"]["num_accepted"] == expected.stats.num_accepted
+
+
+def test_run_continues_a_raw_prompt_from_stdin(tiny_bundle: Path, cli: CommandLine) -> None:
+    finished = cli("run", tiny_bundle, "-", "--raw", "--max-new-tokens", 12, stdin="once")
+    with Engine(tiny_bundle, threads=1) as engine:
+        assert finished.out == engine.generate("once", max_new_tokens=12).text + "\n"
+
+
+def test_chat_remembers_the_conversation_until_it_is_reset(tiny_bundle: Path, cli: CommandLine) -> None:
+    lines = ["hi", "again", "/stats", "/reset", "/system be brief", "hi", "/nonsense", ""]
+    finished = cli("chat", tiny_bundle, "--max-new-tokens", 8, stdin="\n".join(lines))
+    user, again = ({"role": "user", "content": text} for text in ("hi", "again"))
+    with Engine(tiny_bundle, threads=1) as engine:
+        first = engine.chat([user], max_new_tokens=8).text
+        second = engine.chat([user, {"role": "assistant", "content": first}, again], max_new_tokens=8).text
+        third = engine.chat([{"role": "system", "content": "be brief"}, user], max_new_tokens=8).text
+    assert finished.exit_code == 0
+    assert finished.out == f"{first}\n{second}\n{third}\n"
+    for words in ("new tokens at", "conversation forgotten", "system message set", "unknown command /nonsense"):
+        assert words in finished.err
+
+
+def test_chat_goes_on_after_a_message_that_does_not_fit(tiny_bundle: Path, cli: CommandLine) -> None:
+    finished = cli("chat", tiny_bundle, "--max-new-tokens", 4, stdin="x" * 500 + "\nhi\n")
+    assert finished.exit_code == 0
+    assert "/reset starts anew" in finished.err
+    assert finished.out.count("\n") == 1
+
+
+def test_info_and_plan(tiny_bundle: Path, cli: CommandLine) -> None:
+    info = cli("info", tiny_bundle, "--json", "-")
+    assert info.exit_code == 0
+    assert "linear int4" in info.out
+    assert json.loads(info.out.splitlines()[-1])["tokenizer"]["size"] == 258
+    plan = cli("plan", tiny_bundle, "--max-context", 128, "--json", "-")
+    numbers = json.loads(plan.out.splitlines()[-1])
+    assert numbers["max_context"] == 128
+    parts = [numbers[key] for key in numbers if key.endswith("_bytes") and key != "total_bytes"]
+    assert numbers["total_bytes"] == sum(parts)
+
+
+def test_the_plan_is_what_the_engine_reports(tiny_bundle: Path, cli: CommandLine) -> None:
+    planned = json.loads(cli("plan", tiny_bundle, "--json", "-").out.splitlines()[-1])
+    with Engine(tiny_bundle) as engine:
+        assert planned["total_bytes"] == engine.info.total_bytes
+
+
+def test_doctor_names_what_will_be_used(cli: CommandLine) -> None:
+    finished = cli("doctor", "--json", "-")
+    assert finished.exit_code == 0
+    facts = json.loads(finished.out.splitlines()[-1])
+    assert facts["CPU kernels"] in ("avx512vnni", "avx2", "portable")
+    assert "libonnxruntime.so" in facts["ONNX Runtime"]
+
+
+def bench(cli: CommandLine, *arguments: object) -> dict[str, Any]:
+    finished = cli("bench", *arguments, "--pass-repeats", 2, "--repeats", 2, "--json", "-")
+    assert finished.exit_code == 0, finished.err
+    report = json.loads(finished.out.splitlines()[-1])
+    assert isinstance(report, dict)
+    return report
+
+
+def test_bench_measures_both_modes(tiny_bundle: Path, cli: CommandLine) -> None:
+    report = bench(cli, tiny_bundle, "--prompt-tokens", 40, "--new-tokens", 30)
+    assert report.keys() >= {"schema", "machine", "bundle", "runs", "verify_ms", "draft_ms", "settings"}
+    assert [run["mode"] for run in report["runs"]] == ["plain", "draft"]
+    for run in report["runs"]:
+        speed = run["tokens_per_s"]
+        assert 0 < speed["min"] <= speed["median"] <= speed["max"]
+        assert 0 < run["tpot_ms"]["p50"] <= run["tpot_ms"]["p99"]
+        assert run["ttft_ms"] > 0
+        assert 0 < run["overhead_share"] < 1
+        assert run["peak_memory_bytes"] > 2**20
+    plain, draft = report["runs"]
+    assert (plain["acceptance_rate"], plain["acceptance_length"]) == (None, 1.0)
+    assert 0 < draft["acceptance_rate"] < 1 < draft["acceptance_length"] <= 5
+    assert report["outputs_equal"] is True
+    assert list(report["verify_ms"]) == ["1", "2", "4", "8", "16"]
+    assert min(*report["verify_ms"].values(), report["draft_ms"]) > 0
+
+
+def test_bench_groups_a_prompt_file_by_category(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [{"category": name, "prompt": f"{name} {index}"} for name in ("b", "a") for index in range(2)]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = bench(cli, tiny_bundle, "--prompts", prompts, "--new-tokens", 8)
+    assert list(report["categories"]) == ["a", "b"]
+    assert report["runs"][0]["samples"] == 8
+    for values in report["categories"].values():
+        assert values["speedup"] > 0
+
+
+def test_bench_without_a_draft_measures_plain_decoding(plain_bundle: Path, cli: CommandLine) -> None:
+    report = bench(cli, plain_bundle, "--prompt-tokens", 20, "--new-tokens", 8)
+    assert [run["mode"] for run in report["runs"]] == ["plain"]
+    assert report["draft_ms"] is None
+
+
+@pytest.mark.parametrize(
+    "line", ["not json", "[]", '{"prompt": "x"}', '{"category": "x"}'], ids=["text", "list", "no category", "no prompt"]
+)
+def test_bench_names_a_bad_line(tiny_bundle: Path, cli: CommandLine, tmp_path: Path, line: str) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "a", "category": "b"}\n' + line + "\n")
+    finished = cli("bench", tiny_bundle, "--prompts", prompts)
+    assert finished.exit_code == 2
+    assert "line 2 must be a JSON object" in finished.err
+
+
+def test_export_writes_a_bundle_that_runs(checkpoints: dict[str, Path], cli: CommandLine, tmp_path: Path) -> None:
+    finished = cli("export", checkpoints["target"], "--out", tmp_path / "bundle", "--no-parity", "--json", "-")
+    assert finished.exit_code == 0, finished.err
+    numbers = json.loads(finished.out.splitlines()[-1])
+    assert [model["name"] for model in numbers["models"]] == ["target"]
+    with Engine(tmp_path / "bundle", threads=1) as engine:
+        assert engine.generate("x", max_new_tokens=4).token_ids
+
+
+def test_help_version_and_debug(tmp_path: Path, cli: CommandLine) -> None:
+    assert cli("--version").out.startswith("pilotfish ")
+    for command in ("export", "info", "run", "chat", "bench", "plan", "doctor"):
+        assert cli(command, "--help").exit_code == 0
+    assert "Traceback" not in cli("info", tmp_path).err
+    debugged = cli("--debug", "info", tmp_path)
+    assert debugged.exit_code == 2
+    assert "Traceback" in debugged.err

@@ -1,0 +1,66 @@
+"""The sample programs run as they stand, against the installed package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pilotfish import Engine
+from pilotfish.bindings.paths import compiler_flags
+from pilotfish.runtime.ort import ort_library
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("c") / "generate"
+    source = SAMPLES / "generate.c"
+    strict = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    subprocess.run(["cc", *strict, source, "-o", program, *compiler_flags().split()], check=True)
+    return program
+
+
+def run(*command: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Text is passed as bytes, for a carriage return in it to stay one."""
+    finished = subprocess.run(list(map(str, command)), input=stdin.encode(), capture_output=True, check=False)
+    return subprocess.CompletedProcess(command, finished.returncode, finished.stdout.decode(), finished.stderr.decode())
+
+
+@pytest.mark.parametrize("num_draft_tokens", [0, 4])
+def test_the_c_sample_gives_pythons_tokens(c_program: Path, tiny_bundle: Path, num_draft_tokens: int) -> None:
+    prompt = [72, 101, 108]
+    finished = run(c_program, tiny_bundle, ort_library("cpu"), num_draft_tokens, 20, *prompt)
+    with Engine(tiny_bundle, threads=1) as engine:
+        expected = engine.generate(prompt, max_new_tokens=20, num_draft_tokens=num_draft_tokens)
+    assert finished.returncode == 0, finished.stderr
+    assert [int(word) for word in finished.stdout.split()] == list(expected.token_ids)
+
+
+def test_the_c_sample_explains_a_failure(c_program: Path, tmp_path: Path) -> None:
+    finished = run(c_program, tmp_path / "nothing", ort_library("cpu"), 0, 1, 1)
+    assert finished.returncode == 1
+    assert "nothing" in finished.stderr
+
+
+def test_the_c_sample_is_short() -> None:
+    assert len((SAMPLES / "generate.c").read_text().splitlines()) < 80
+
+
+def test_generate_py(tiny_bundle: Path) -> None:
+    finished = run(sys.executable, SAMPLES / "generate.py", tiny_bundle, "hello")
+    with Engine(tiny_bundle) as engine:
+        expected = engine.generate("hello", max_new_tokens=64)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith(expected.text)
+
+
+def test_chat_py(tiny_bundle: Path) -> None:
+    finished = run(sys.executable, SAMPLES / "chat.py", tiny_bundle, stdin="hello\nagain\n")
+    assert finished.returncode == 0, finished.stderr
+    with Engine(tiny_bundle) as engine:
+        expected = engine.chat([{"role": "user", "content": "hello"}], max_new_tokens=64)
+    assert expected.text in finished.stdout
