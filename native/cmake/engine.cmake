@@ -16,6 +16,7 @@ set(pilotfish_engine_sources
   src/sampler.cpp
   src/prefill.cpp
   src/drafters/model_drafter.cpp
+  src/controller.cpp
   src/verify.cpp
   src/accept.cpp
   src/engine.cpp
@@ -24,6 +25,7 @@ set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wn
 
 set(pilotfish_engine_tests
   accept_test
+  controller_test
   kv_blocks_test
   manifest_test
   memory_plan_test

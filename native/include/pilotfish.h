@@ -97,6 +97,7 @@ typedef struct {
   uint64_t seed;
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
+  int32_t adaptive_draft; /* 0: always num_draft_tokens; 1: fewer, or none, where more would cost more than they save */
 } pf_generate_options;
 
 typedef struct {
@@ -138,7 +139,8 @@ PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* inf
 PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
 /* Verifies the cache invariants (free + used == total, no block owned twice); PF_INTERNAL names the violation. */
 PF_API pf_status pf_engine_check(const pf_engine* engine);
-/* Logits of every position of ids: float [num_ids, vocab_size] at logits_out. Uses and returns cache blocks. */
+/* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's vocabulary
+ * is smaller. Uses and returns cache blocks. */
 PF_API pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids, float* logits_out);
 /* Times one pass of num_rows rows after context committed tokens, num_repeats times: seconds_out[num_repeats]. */
 PF_API pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context, int32_t num_repeats,
@@ -148,7 +150,8 @@ PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids, const pf_generate_options* options,
                                  pf_request** request_out);
-/* Runs prefill (first call) and one round; writes the round's tokens. capacity must be at least num_draft_tokens + 1.
+/* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an EOS
+ * or stop id included. capacity must be at least num_draft_tokens + 1.
  * After *finish_out != PF_FINISH_NONE further calls write no token and report the same reason. On failure the request is
  * finished and only pf_request_close is of use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,

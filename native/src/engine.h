@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "controller.h"
 #include "draft.h"
 #include "drafters/model_drafter.h"
 #include "kv_blocks.h"
@@ -55,6 +56,8 @@ class Engine {
   // nullptr when the bundle has no draft.
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
+  // A fresh one for a request; the bundle must have a draft.
+  DraftController controller() const noexcept { return {plan_.draft_weight_bytes, plan_.target_weight_bytes}; }
   Workspace& workspace() noexcept { return workspace_; }
   // A cache for max_tokens, known to check() until it is destroyed. The mutex must be held by whoever makes it and
   // while it is destroyed.

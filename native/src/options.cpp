@@ -69,6 +69,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("max_new_tokens", options.max_new_tokens, 1, kMostContext);
   check_range("num_draft_tokens", options.num_draft_tokens, 0, max_draft_tokens);
   check_range("ignore_eos", options.ignore_eos, 0, 1);
+  check_range("adaptive_draft", options.adaptive_draft, 0, 1);
   check_range("temperature", options.temperature, 0.0f, 100.0f);
   check_range("top_k", options.top_k, 0, INT32_MAX);
   if (!(options.top_p > 0 && options.top_p <= 1))

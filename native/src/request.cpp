@@ -47,6 +47,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
     fail(PF_CONTEXT_FULL, "the prompt has ", ids.size(), " tokens, the context holds ", max_context,
          " and one must be left for the output");
   }
+  if (options.adaptive_draft == 1 && engine_->draft()) controller_.emplace(engine_->controller());
   if (options.ignore_eos == 0) eos_ids_.assign(engine_->eos_ids().begin(), engine_->eos_ids().end());
   stop_ids_.assign(options.stop_ids, options.stop_ids + options.num_stop_ids);
   max_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_context, int64_t(ids.size()) + max_new_tokens_));
@@ -103,19 +104,22 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
 
 size_t Request::round(std::span<pf_token> tokens_out) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  const int32_t num_drafted = num_draft_tokens_of_round();
-  Reservation room(*sequence_, num_tokens + num_drafted);
-  if (!draft(num_drafted)) {
+  const int32_t most_drafted = num_draft_tokens_of_round();
+  Reservation room(*sequence_, num_tokens + most_drafted);
+  if (!draft(most_drafted)) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
   const TokenTree& tree = engine_->workspace().draft.tree;
+  const int32_t num_drafted = tree.size();
   Logits logits;
   {
     const Timer timer(stats_.verify_seconds);
     logits = verify(engine_->target(), sequence_->block_table(), num_tokens - 1, tokens_.back(), tree);
   }
-  const size_t num_emitted = emit(tree.ids(), logits, accept(tree.ids(), logits), tokens_out);
+  const Accepted accepted = accept(tree.ids(), logits);
+  const size_t num_emitted = emit(tree.ids(), logits, accepted, tokens_out);
+  if (controller_ && num_drafted > 0) controller_->record(accepted.num_accepted > 0);
   ++stats_.num_rounds;
   stats_.num_drafted += num_drafted;
   // Neither cache has the last token emitted, and the draft's does not have the last one drafted.
@@ -128,11 +132,12 @@ size_t Request::round(std::span<pf_token> tokens_out) {
 
 // As many as the request asks for, the output still needs besides the target's own token, and the draft has positions
 // for.
-int32_t Request::num_draft_tokens_of_round() const {
+int32_t Request::num_draft_tokens_of_round() {
   if (num_draft_tokens_ == 0) return 0;
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   const int32_t most = std::min(max_tokens_ - num_tokens - 1, engine_->draft()->max_positions() - num_tokens);
-  return std::clamp(most, 0, num_draft_tokens_);
+  const int32_t wanted = std::clamp(most, 0, num_draft_tokens_);
+  return controller_ && wanted > 0 ? controller_->limit(wanted) : wanted;
 }
 
 bool Request::draft(int32_t num_draft_tokens) {
@@ -154,6 +159,7 @@ bool Request::draft(int32_t num_draft_tokens) {
                                       .block_table = sequence_->block_table(),
                                       .num_cached = num_cached,
                                       .num_tokens = num_draft_tokens,
+                                      .least_confidence = controller_ ? controller_->least_confidence() : 0,
                                       .sampling = sampling_,
                                       .random = random_,
                                       .cancelled = cancelled_},

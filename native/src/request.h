@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accept.h"
+#include "controller.h"
 #include "engine.h"
 #include "pilotfish.h"
 #include "random_stream.h"
@@ -43,7 +44,7 @@ class Request {
   size_t emit(std::span<const int32_t> drafted, const Logits& target, const Accepted& accepted,
               std::span<pf_token> tokens_out);
   pf_finish finish_after(int32_t id) const;
-  int32_t num_draft_tokens_of_round() const;
+  int32_t num_draft_tokens_of_round();
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;
@@ -51,7 +52,8 @@ class Request {
   const int32_t max_new_tokens_;
   const SamplingOptions sampling_;
   const RandomStream random_;
-  std::vector<int32_t> eos_ids_;  // empty if they are ignored
+  std::optional<DraftController> controller_;  // none: always num_draft_tokens_
+  std::vector<int32_t> eos_ids_;               // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted
   int32_t max_tokens_;           // prompt and output end here

@@ -10,12 +10,14 @@ bool ModelDrafter::propose(const DraftRequest& request, Sampler& sampler, Draft&
   std::optional<Logits> logits =
       prefill(model_, request.block_table, request.tokens, request.num_cached, prefill_chunk_, request.cancelled);
   const auto context = static_cast<int32_t>(request.tokens.size());
+  float confidence = 1;
   for (int32_t i = 0;; ++i) {
     if (!logits || request.cancelled.load(std::memory_order_relaxed)) return false;
-    const int32_t id = choose(request, *logits, i, sampler, out);
+    const auto [id, token_confidence] = choose(request, *logits, i, sampler, out);
     out.tree.add(id, i == 0 ? TokenTree::kRoot : i - 1);
-    if (out.tree.size() == request.num_tokens) return true;
-    logits = model_.forward({.ids = {&id, 1},
+    confidence *= token_confidence;
+    if (out.tree.size() == request.num_tokens || confidence < request.least_confidence) return true;
+    logits = model_.forward({.ids = std::span(&id, 1),
                              .positions = {},
                              .tree_mask = {},
                              .block_table = request.block_table,
@@ -24,14 +26,19 @@ bool ModelDrafter::propose(const DraftRequest& request, Sampler& sampler, Draft&
   }
 }
 
-int32_t ModelDrafter::choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler,
-                             Draft& out) const {
+ModelDrafter::Choice ModelDrafter::choose(const DraftRequest& request, const Logits& logits, int32_t index,
+                                          Sampler& sampler, Draft& out) const {
   const std::span<const float> row = logits.row(0).first(num_ids_);
-  if (request.sampling.temperature == 0) return find_peak(row).index;
+  if (request.sampling.temperature == 0) {
+    const Peak peak = find_peak(row);
+    const bool is_asked = request.least_confidence > 0;
+    return {peak.index, is_asked ? 1 / exp_sum(row, peak.value, 1) : 1.0f};
+  }
   Distribution& distribution = out.distributions[index];
   sampler.process(row, request.sampling, distribution);
   const auto position = static_cast<int32_t>(request.tokens.size()) + index;
-  return distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft));
+  return {distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft)),
+          find_peak(distribution.probs).value};
 }
 
 }  // namespace pilotfish

@@ -15,7 +15,8 @@ struct DraftRequest {
   std::span<const int32_t> tokens;       // the sequence so far
   std::span<const int32_t> block_table;  // covers it and num_tokens more
   int32_t num_cached;                    // of them in the draft's cache; fewer than tokens.size()
-  int32_t num_tokens;                    // to draft, at least 1
+  int32_t num_tokens;                    // to draft at most, at least 1
+  float least_confidence;                // stop after the token that takes the product of confidences below it
   const SamplingOptions& sampling;
   const RandomStream& random;
   const std::atomic<bool>& cancelled;
@@ -32,7 +33,12 @@ class ModelDrafter {
   bool propose(const DraftRequest& request, Sampler& sampler, Draft& out);
 
  private:
-  int32_t choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler, Draft& out) const;
+  struct Choice {
+    int32_t id;
+    float confidence;  // the draft's probability of its likeliest token, a fair guess of the acceptance rate
+  };
+
+  Choice choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler, Draft& out) const;
 
   Model& model_;
   const int32_t num_ids_;
