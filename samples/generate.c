@@ -2,7 +2,6 @@
  *   cc generate.c -I$D/include -L$D -lpilotfish -Wl,-rpath,$D -o generate
  *   ./generate BUNDLE LIBONNXRUNTIME NUM_DRAFT_TOKENS MAX_NEW_TOKENS ID... */
 #include <pilotfish.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* pilotfish: speculative decoding on one device. The whole C API; what is not here is not API.
  *
- * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched on
- * failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing NULL
- * does nothing. One handle serves one thread at a time, except pf_request_cancel(), which any thread may call. */
+ * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched
+ * on failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing
+ * NULL does nothing. One handle serves one thread at a time, except pf_request_cancel(), which any thread may call. */
 #ifndef PILOTFISH_H
 #define PILOTFISH_H
 
@@ -20,19 +20,19 @@ extern "C" {
 typedef int32_t pf_status;
 enum {
   PF_OK = 0,
-  PF_INVALID_ARGUMENT = -1, /* a value outside its range; the message names it and the limit */
-  PF_OUT_OF_MEMORY = -2,    /* the system refused memory */
-  PF_FILE_MISSING = -3,     /* a file of the bundle is missing or cannot be read */
-  PF_BUNDLE_CORRUPT = -4,   /* wrong size, hash or content */
-  PF_BUNDLE_VERSION = -5,   /* written by another format version */
-  PF_PAIR_MISMATCH = -6,    /* draft and target do not share a vocabulary */
-  PF_ORT_MISSING = -7,      /* ONNX Runtime's library cannot be opened */
-  PF_ORT_VERSION = -8,      /* ONNX Runtime is too old */
-  PF_ORT_FAILED = -9,       /* ONNX Runtime reported an error */
+  PF_INVALID_ARGUMENT = -1,  /* a value outside its range; the message names it and the limit */
+  PF_OUT_OF_MEMORY = -2,     /* the system refused memory */
+  PF_FILE_MISSING = -3,      /* a file of the bundle is missing or cannot be read */
+  PF_BUNDLE_CORRUPT = -4,    /* wrong size, hash or content */
+  PF_BUNDLE_VERSION = -5,    /* written by another format version */
+  PF_PAIR_MISMATCH = -6,     /* draft and target do not share a vocabulary */
+  PF_ORT_MISSING = -7,       /* ONNX Runtime's library cannot be opened */
+  PF_ORT_VERSION = -8,       /* ONNX Runtime is too old */
+  PF_ORT_FAILED = -9,        /* ONNX Runtime reported an error */
   PF_BUDGET_TOO_SMALL = -10, /* the memory plan does not fit the budget */
-  PF_CONTEXT_FULL = -11,    /* prompt or output does not fit the context or the free cache blocks */
-  PF_UNSUPPORTED = -12,     /* not available on this device or in this build */
-  PF_INTERNAL = -99         /* a bug in pilotfish */
+  PF_CONTEXT_FULL = -11,     /* prompt or output does not fit the context or the free cache blocks */
+  PF_UNSUPPORTED = -12,      /* not available on this device or in this build */
+  PF_INTERNAL = -99          /* a bug in pilotfish */
 };
 
 typedef enum { PF_DEVICE_CPU = 0, PF_DEVICE_CUDA = 1 } pf_device;
@@ -57,10 +57,10 @@ typedef struct pf_request pf_request;
 
 typedef struct {
   uint32_t struct_size;
-  int32_t device;               /* pf_device */
-  const char* ort_library;      /* path of libonnxruntime.so.* */
-  int32_t num_threads;          /* 0: one a physical core this process may use */
-  int32_t max_context;          /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
+  int32_t device;          /* pf_device */
+  const char* ort_library; /* path of libonnxruntime.so.* */
+  int32_t num_threads;     /* 0: one a physical core this process may use */
+  int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
   int32_t max_draft_tokens;     /* largest num_draft_tokens of a request, 0..63 */
   int32_t prefill_chunk;        /* prompt rows a pass, 1..4096 */
   int32_t num_sequences;        /* requests that may be open at once, each with max_context tokens */
@@ -102,16 +102,16 @@ typedef struct {
 
 typedef struct {
   int32_t id;
-  int32_t origin;   /* pf_origin */
-  float logprob;    /* natural log, from the target's unprocessed logits */
-  double seconds;   /* since pf_request_open */
+  int32_t origin; /* pf_origin */
+  float logprob;  /* natural log, from the target's unprocessed logits */
+  double seconds; /* since pf_request_open */
 } pf_token;
 
 typedef struct {
   uint32_t struct_size;
   int32_t num_prompt_tokens;
   int32_t num_new_tokens;
-  int32_t num_rounds;   /* target passes after prefill */
+  int32_t num_rounds; /* target passes after prefill */
   int32_t num_drafted;
   int32_t num_accepted; /* drafted tokens that were emitted */
   double prefill_seconds;
@@ -139,21 +139,22 @@ PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* inf
 PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
 /* Verifies the cache invariants (free + used == total, no block owned twice); PF_INTERNAL names the violation. */
 PF_API pf_status pf_engine_check(const pf_engine* engine);
-/* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's vocabulary
- * is smaller. Uses and returns cache blocks. */
-PF_API pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids, float* logits_out);
+/* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's
+ * vocabulary is smaller. Uses and returns cache blocks. */
+PF_API pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids,
+                                  float* logits_out);
 /* Times one pass of num_rows rows after context committed tokens, num_repeats times: seconds_out[num_repeats]. */
-PF_API pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context, int32_t num_repeats,
-                                     double* seconds_out);
+PF_API pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context,
+                                     int32_t num_repeats, double* seconds_out);
 
 PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
-PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids, const pf_generate_options* options,
-                                 pf_request** request_out);
-/* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an EOS
- * or stop id included. capacity must be at least num_draft_tokens + 1.
- * After *finish_out != PF_FINISH_NONE further calls write no token and report the same reason. On failure the request is
- * finished and only pf_request_close is of use; the engine stays usable. */
+PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
+                                 const pf_generate_options* options, pf_request** request_out);
+/* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an
+ * EOS or stop id included. capacity must be at least num_draft_tokens + 1. After *finish_out != PF_FINISH_NONE further
+ * calls write no token and report the same reason. On failure the request is finished and only pf_request_close is of
+ * use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
 /* Asks the request to end with PF_FINISH_CANCELLED within one round. Any thread. */
