@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
@@ -14,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from .errors import CheckpointError, UnsupportedModelError
 from .files import sha256_of
 from .rotary_tables import check_rope_type
-from .sources import GgufSource, SafetensorsSource, WeightSource
+from .sources import GgufSource, SafetensorsSource, WeightSource, open_gguf
 from .tokenizer import TokenizerInfo, load_tokenizer
 
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
@@ -65,10 +64,7 @@ def load_checkpoint(name: str) -> Checkpoint:
 
 
 def _load_gguf(path: Path) -> Checkpoint:
-    try:
-        fields = gguf.GGUFReader(path).fields
-    except (ValueError, OSError, IndexError) as error:
-        raise CheckpointError(f"{path} is not a GGUF file: {error}") from error
+    fields = open_gguf(path).fields
     folder, file = str(path.parent), path.name
     config = _config(folder, file)
     licence = fields["general.license"].contents() if "general.license" in fields else None

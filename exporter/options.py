@@ -44,7 +44,7 @@ class ExportOptions:
     """
 
     target: ModelFormats = ModelFormats()
-    draft: ModelFormats = ModelFormats()
+    draft: ModelFormats = ModelFormats("int8", "int4", "int4")  # a draft is small: its vocabulary matrix is most of it
     cache_dtype: str = "f16"
     max_positions: int | None = None
     tokenizer: str | None = None

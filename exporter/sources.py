@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,19 @@ _BLOCK_TYPES = {
     "int4_asym": gguf.GGMLQuantizationType.Q4_1,
     "int8": gguf.GGMLQuantizationType.Q8_0,
 }
+
+
+@lru_cache(maxsize=2)
+def open_gguf(path: Path) -> gguf.GGUFReader:
+    """A mapped GGUF file. Parsing a vocabulary of 50,000 tokens takes seconds, so target and draft are kept open.
+
+    Raises:
+        CheckpointError: not a GGUF file.
+    """
+    try:
+        return gguf.GGUFReader(path)
+    except (ValueError, OSError, IndexError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a complete GGUF file: {error}") from error
 
 
 class WeightSource(Protocol):
@@ -60,6 +74,10 @@ class SafetensorsSource:
             self._files.update(dict.fromkeys(opened.keys(), opened))
         self._folder = folder
 
+    def names(self) -> list[str]:
+        """Names of all tensors."""
+        return sorted(self._files)
+
     def read(self, name: str) -> Array:
         """A tensor as f32; the leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
         for candidate in (name, name.removeprefix("model.")):
@@ -76,7 +94,7 @@ class GgufSource:
 
     def __init__(self, path: Path, model: PreTrainedModel) -> None:
         self._path = path
-        reader = gguf.GGUFReader(path)
+        reader = open_gguf(path)
         architecture = reader.fields["general.architecture"].contents()
         self._processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
         names = get_gguf_hf_weights_map(model, self._processor)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gguf
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig
 
 from .errors import TokenizerError
+from .sources import open_gguf
 
 # The splitting rule each GGUF "tokenizer.ggml.pre" stands for: transformers' reader applies GPT-2's to all of them.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -77,7 +76,7 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
 
 
 def _gguf_fields(folder: str, gguf_file: str) -> dict[str, Any]:
-    return dict(gguf.GGUFReader(Path(folder) / gguf_file).fields)
+    return dict(open_gguf(Path(folder) / gguf_file).fields)
 
 
 def _set_split_rule(backend: Tokenizer, fields: dict[str, Any]) -> None:
@@ -95,8 +94,6 @@ def _split_rule(rule: str) -> PreTokenizer:
     if rule not in _SPLITS:
         known = ", ".join(["smollm", *_SPLITS])
         raise TokenizerError(f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer=")
-    from tokenizers import Regex  # noqa: PLC0415
-
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLITS[rule]), "isolated"), byte_level])
 
 
@@ -129,6 +126,5 @@ def first_difference(left: str, right: str) -> tuple[int, str | None, str | None
 
 
 def _tokens(json_text: str) -> dict[int, str]:
-    parsed = json.loads(json_text)
-    vocabulary = Tokenizer.from_str(json.dumps(parsed)).get_vocab(with_added_tokens=True)
+    vocabulary = Tokenizer.from_str(json_text).get_vocab(with_added_tokens=True)
     return {index: token for token, index in vocabulary.items()}

@@ -35,14 +35,15 @@ def fuse(model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: i
     fuse_rotary(model, plan)
     fuse_swiglu(model, plan)
     attentions = fuse_attention(model, plan, shared)
+    flatten_tokens(model, plan, shared)
     pack_projections(model, plan)
     fold_residual(model)
     gather_output_rows(model, shared)
     sweep(model.graph)
     fold_norms(model, plan)
-    flatten_tokens(model, plan, shared)
     sweep(model.graph)
     check_fused(model, num_layers)
+    plan.sort(model.graph)
     finish_ports(model, plan, attentions, shared, cache_dtype)
     model.graph.opset_imports[contract.DOMAIN] = contract.DOMAIN_VERSION
     return plan

@@ -17,5 +17,6 @@ def canonicalise(model: ir.Model, formats: ModelFormats) -> Plan:
         if value.const_value is None:
             graph.inputs.append(graph.initializers.pop(name))
             parameters[name] = value
-    onnxscript.optimizer.optimize_ir(model)
+    onnxscript.optimizer.fold_constants(model)
+    onnxscript.optimizer.remove_unused_nodes(model)
     return Plan(formats, parameters)

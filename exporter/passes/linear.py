@@ -1,4 +1,4 @@
-"""Pass 6: a projection that stands alone becomes a packed Linear; also builds Linear nodes for the other passes."""
+"""Pass 7: a projection that stands alone becomes a packed Linear; also builds Linear nodes for the other passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass 9: an RMSNorm moves into the Linear layers that read it."""
+"""Pass 10: an RMSNorm moves into the Linear layers that read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass 8 and 10: rows are gathered before the last norm, and the batch axis of torch's model disappears."""
+"""Passes 6 and 9: the batch axis of torch's model disappears, and rows are gathered before the last norm."""
 
 from __future__ import annotations
 

@@ -69,3 +69,8 @@ class Plan:
     def value(self, name: str) -> ir.Value:
         """The graph value of a stored tensor, one a name."""
         return self.values.setdefault(name, ir.Value(name=name))
+
+    def sort(self, graph: ir.Graph) -> None:
+        """Orders the matrices as a pass reads them, so that the weights file is read front to back."""
+        used = [str(value.name) for node in graph for value in node.inputs if value is not None]
+        self.weights = {name: self.weights[name] for name in used if name in self.weights}

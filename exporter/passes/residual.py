@@ -1,4 +1,4 @@
-"""Pass 7: the residual addition after a Linear moves into it."""
+"""Pass 8: the residual addition after a Linear moves into it."""
 
 from __future__ import annotations
 

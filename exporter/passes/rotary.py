@@ -10,9 +10,9 @@ from .match import constant, input_of, producer, refuse
 from .plan import Plan
 
 
-def _arithmetic(op, x, cos, sin, half, end, start, middle, axis, step):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913
+def _arithmetic(op, x, cos, sin, half, end, axis, step, start, middle, axis_low, step_low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     upper = op.Slice(x, half, end, axis, step)
-    lower = op.Slice(x, start, middle, axis, step)
+    lower = op.Slice(x, start, middle, axis_low, step_low)
     return op.Add(op.Mul(x, cos), op.Mul(op.Concat(op.Neg(upper), lower, axis=-1), sin))
 
 
@@ -20,9 +20,21 @@ def _node(op, x, cos, sin, **_):  # type: ignore[no-untyped-def]  # noqa: ANN001
     return op.Rotary(x, cos, sin, _domain=DOMAIN)
 
 
-def _rotates_halves(_context: object, x: ir.Value, half: ir.Value, start: ir.Value, middle: ir.Value, **_: object) -> bool:
+def _rotates_halves(_context: object, x: ir.Value, **bounds: ir.Value) -> bool:
+    """Whether the two slices are the upper and the lower half of the last axis."""
     width = None if x.shape is None else x.shape[-1]
-    return isinstance(width, int) and constant(half) == constant(middle) == [width / 2] and constant(start) == [0.0]
+    if not isinstance(width, int):
+        return False
+    found = {name: constant(value) for name, value in bounds.items() if name not in ("cos", "sin")}
+    last = ([-1.0], [float(len(x.shape or ()) - 1)])
+    return (
+        found["half"] == found["middle"] == [width / 2]
+        and found["start"] == [0.0]
+        and (found["end"] or [0.0])[0] >= width
+        and found["step"] == found["step_low"] == [1.0]
+        and found["axis"] in last
+        and found["axis_low"] in last
+    )
 
 
 def fuse_rotary(model: ir.Model, plan: Plan) -> None:
