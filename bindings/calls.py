@@ -111,6 +111,7 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
     for name in ("max_new_tokens", "num_draft_tokens", "temperature", "top_k", "top_p", "min_p", "seed"):
         setattr(struct, name, getattr(options, name))
     struct.ignore_eos = int(options.ignore_eos)
+    struct.adaptive_draft = int(options.adaptive_draft)
     stop_ids = ffi.new("int32_t[]", list(options.stop_ids))
     struct.stop_ids = stop_ids
     struct.num_stop_ids = len(options.stop_ids)

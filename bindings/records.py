@@ -88,6 +88,7 @@ class RequestOptions:
     min_p: float
     seed: int
     stop_ids: tuple[int, ...]
+    adaptive_draft: bool
 
 
 class Token(NamedTuple):

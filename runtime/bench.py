@@ -56,7 +56,8 @@ class BenchOptions:
     """How much to measure."""
 
     new_tokens: int
-    num_draft_tokens: int
+    num_draft_tokens: int | None
+    """Of the mode "draft"; None: as many as pay off, round by round."""
     repeats: int
 
 
@@ -71,8 +72,8 @@ def measure(
         options: how much to measure.
         on_step: called after each generation, warm-ups included.
     """
-    draft_tokens = {"plain": 0, "draft": options.num_draft_tokens}
-    modes = MODES if engine.info.has_draft and options.num_draft_tokens else MODES[:1]
+    draft_tokens: dict[str, int | None] = {"plain": 0, "draft": options.num_draft_tokens}
+    modes = MODES if engine.info.has_draft and options.num_draft_tokens != 0 else MODES[:1]
     samples: dict[str, list[Sample]] = {mode: [] for mode in modes}
     for mode in modes:
         _generate(engine, prompts[0], min(options.new_tokens, 16), draft_tokens[mode])
@@ -101,7 +102,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
 
 
-def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens: int) -> Sample:
+def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens: int | None) -> Sample:
     options = GenerateKeywords(
         max_new_tokens=new_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=prompt.ignore_eos
     )

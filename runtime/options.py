@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
 MAX_TEMPERATURE = 100
-DEFAULT_DRAFT_TOKENS = 4
+MOST_ADAPTIVE_DRAFT_TOKENS = 8
 
 
 class GenerateKeywords(TypedDict, total=False):
@@ -48,7 +48,7 @@ class GenerateOptions:
     max_new_tokens: int = 256
     """Tokens to generate at most, at least 1."""
     num_draft_tokens: int | None = None
-    """Tokens drafted a round; 0 decodes plainly. None: the default if the bundle has a draft, else 0."""
+    """Tokens drafted a round; 0 decodes plainly. None: each round as many as pay off, if the bundle has a draft."""
     temperature: float = 0.0
     """0 is greedy; otherwise logits are divided by it."""
     top_k: int = 0
@@ -91,7 +91,7 @@ class GenerateOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
         num_draft_tokens = self.num_draft_tokens
         if num_draft_tokens is None:
-            num_draft_tokens = min(DEFAULT_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
+            num_draft_tokens = min(MOST_ADAPTIVE_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
         if num_draft_tokens and not has_draft:
             raise InvalidArgumentError(
                 f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
@@ -107,6 +107,7 @@ class GenerateOptions:
             min_p=self.min_p,
             seed=secrets.randbits(64) if self.seed is None else self.seed,
             stop_ids=tuple(self.stop_ids),
+            adaptive_draft=self.num_draft_tokens is None,
         )
 
 

@@ -12,7 +12,9 @@ Threads = Annotated[int | None, typer.Option(help="Threads of a pass; default: o
 MemoryBudget = Annotated[str | None, typer.Option(help="Memory for everything, such as 6GiB; default: no limit.")]
 MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and output together.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
-DraftTokens = Annotated[int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding.")]
+DraftTokens = Annotated[
+    int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding; default: as many as pay off.")
+]
 Temperature = Annotated[float, typer.Option(help="0: greedy.")]
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]

@@ -14,9 +14,8 @@ from pilotfish.runtime.bench_report import SCHEMA, categories, outputs_equal, su
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
-from pilotfish.runtime.options import DEFAULT_DRAFT_TOKENS
 
-from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget, Threads
+from .arguments import Bundle, Device, DraftTokens, Json, MaxContext, MemoryBudget, Threads
 from .console import notes, out, show, table, write_json
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ Prompts = Annotated[
     typer.Option(metavar="FILE", help='JSON lines with "prompt" and "category" instead of the built-in one.'),
 ]
 Repeats = Annotated[int, typer.Option(min=1, help="Generations a prompt and mode.")]
-BenchDraftTokens = Annotated[int, typer.Option(help="Tokens drafted a round.")]
 PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
 
 
@@ -41,7 +39,7 @@ def bench(
     prompt_tokens: PromptTokens = 128,
     new_tokens: NewTokens = 128,
     prompts: Prompts = None,
-    draft_tokens: BenchDraftTokens = DEFAULT_DRAFT_TOKENS,
+    draft_tokens: DraftTokens = None,
     repeats: Repeats = 3,
     pass_repeats: PassRepeats = 20,
     device: Device = "cpu",
@@ -58,7 +56,7 @@ def bench(
         threads=threads,
         memory_budget=memory_budget,
         max_context=max_context,
-        max_draft_tokens=max(draft_tokens, measuring.MAX_DRAFT_TOKENS),
+        max_draft_tokens=max(draft_tokens or 0, measuring.MAX_DRAFT_TOKENS),
     ) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
         report = _measure(engine, chosen, options, pass_repeats)
@@ -75,7 +73,7 @@ def bench(
 
 
 def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, pass_repeats: int) -> dict[str, Any]:
-    num_modes = 2 if engine.info.has_draft and options.num_draft_tokens else 1
+    num_modes = 2 if engine.info.has_draft and options.num_draft_tokens != 0 else 1
     with Progress(console=notes(), transient=True) as progress:
         task = progress.add_task("generating", total=num_modes * (1 + len(prompts) * options.repeats))
         samples = measuring.measure(engine, prompts, options, lambda: progress.advance(task))

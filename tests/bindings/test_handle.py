@@ -26,6 +26,7 @@ OPTIONS = RequestOptions(
     min_p=0.0,
     seed=0,
     stop_ids=(),
+    adaptive_draft=False,
 )
 
 

@@ -21,7 +21,7 @@ REQUESTS = st.fixed_dictionaries(
     {
         "prompt": st.lists(st.integers(0, 255), min_size=1, max_size=80),
         "max_new_tokens": st.integers(1, 80),
-        "num_draft_tokens": st.integers(0, 8),
+        "num_draft_tokens": st.none() | st.integers(0, 8),
         "temperature": st.sampled_from([0.0, 1.0]),
         "seed": st.integers(0, 100),
     }

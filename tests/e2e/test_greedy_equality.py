@@ -13,7 +13,7 @@ from pilotfish import Engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-DRAFT_TOKENS = range(1, 9)
+DRAFT_TOKENS: tuple[int | None, ...] = (*range(1, 9), None)  # None: as many as pay off
 NUM_PROMPTS = 60
 TOPICS = ("the moon", "bread", "a violin", "rain", "the sea", "chess", "a train", "winter", "the heart", "glass")
 TASKS = (
@@ -33,7 +33,7 @@ def tiny_prompts() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("num_draft_tokens", DRAFT_TOKENS)
-def test_tiny_pair(engine: Engine, num_draft_tokens: int) -> None:
+def test_tiny_pair(engine: Engine, num_draft_tokens: int | None) -> None:
     drafted = accepted = 0
     for prompt in tiny_prompts():
         plain = engine.generate(prompt, max_new_tokens=40, num_draft_tokens=0)
@@ -46,7 +46,7 @@ def test_tiny_pair(engine: Engine, num_draft_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("num_draft_tokens", DRAFT_TOKENS)
-def test_self_draft_accepts_everything(self_bundle: Path, num_draft_tokens: int) -> None:
+def test_self_draft_accepts_everything(self_bundle: Path, num_draft_tokens: int | None) -> None:
     with Engine(self_bundle, threads=2) as engine:
         for prompt in tiny_prompts()[::6]:
             plain = engine.generate(prompt, max_new_tokens=50, num_draft_tokens=0)
@@ -62,7 +62,7 @@ def test_to_the_end_of_the_context(engine: Engine) -> None:
     plain = engine.generate([65, 66], max_new_tokens=10 * limit, num_draft_tokens=0, ignore_eos=True)
     assert plain.finish_reason == "context"
     assert len(plain.token_ids) == limit - 2
-    for num_draft_tokens in (1, 3, 8):
+    for num_draft_tokens in (1, 3, 8, None):
         result = engine.generate(
             [65, 66], max_new_tokens=10 * limit, num_draft_tokens=num_draft_tokens, ignore_eos=True
         )
@@ -70,8 +70,8 @@ def test_to_the_end_of_the_context(engine: Engine) -> None:
         assert result.finish_reason == "context"
 
 
-@pytest.mark.parametrize("num_draft_tokens", [0, 1, 5, 8])
-def test_the_output_is_as_long_as_asked(engine: Engine, num_draft_tokens: int) -> None:
+@pytest.mark.parametrize("num_draft_tokens", [0, 1, 5, 8, None])
+def test_the_output_is_as_long_as_asked(engine: Engine, num_draft_tokens: int | None) -> None:
     longest = engine.generate("length", max_new_tokens=24, num_draft_tokens=0, ignore_eos=True).token_ids
     for length in range(1, 25):
         result = engine.generate("length", max_new_tokens=length, num_draft_tokens=num_draft_tokens, ignore_eos=True)
@@ -79,8 +79,8 @@ def test_the_output_is_as_long_as_asked(engine: Engine, num_draft_tokens: int) -
         assert result.finish_reason == "length"
 
 
-@pytest.mark.parametrize("num_draft_tokens", [0, 1, 5, 8])
-def test_a_stop_id_ends_the_text_inside_a_block(engine: Engine, num_draft_tokens: int) -> None:
+@pytest.mark.parametrize("num_draft_tokens", [0, 1, 5, 8, None])
+def test_a_stop_id_ends_the_text_inside_a_block(engine: Engine, num_draft_tokens: int | None) -> None:
     free = engine.generate("stop", max_new_tokens=40, num_draft_tokens=0, ignore_eos=True).token_ids
     for index in range(len(free)):
         first = free.index(free[index])
@@ -93,7 +93,7 @@ def test_a_stop_id_ends_the_text_inside_a_block(engine: Engine, num_draft_tokens
 
 @pytest.mark.real
 def test_real_pair(real_engine: Engine) -> None:
-    """Fifty prompts, every K from 1 to 8."""
+    """Fifty prompts, every K from 1 to 8, and as many as pay off."""
     assert len(REAL_PROMPTS) == 50
     for index, prompt in enumerate(REAL_PROMPTS):
         ids = (

@@ -70,7 +70,7 @@ def exact(engine: Engine, options: Mapping[str, float], model: Model) -> dict[tu
     return paths
 
 
-def sampled(engine: Engine, options: Mapping[str, float], num_draft_tokens: int) -> Counter[tuple[int, ...]]:
+def sampled(engine: Engine, options: Mapping[str, float], num_draft_tokens: int | None) -> Counter[tuple[int, ...]]:
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(NUM_RUNS):
         result = engine.generate(
@@ -106,9 +106,9 @@ def p_value(counts: Counter[tuple[int, ...]], probabilities: Mapping[tuple[int, 
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)))
 
 
-@pytest.mark.parametrize("num_draft_tokens", [0, 1, 2])
+@pytest.mark.parametrize("num_draft_tokens", [0, 1, 2, None])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_triples_follow_the_target(toy: Engine, name: str, num_draft_tokens: int) -> None:
+def test_triples_follow_the_target(toy: Engine, name: str, num_draft_tokens: int | None) -> None:
     probabilities = exact(toy, OPTIONS[name], Model.TARGET)
     assert sum(probabilities.values()) == pytest.approx(1.0)
     assert p_value(sampled(toy, OPTIONS[name], num_draft_tokens), probabilities) > SIGNIFICANCE

@@ -12,12 +12,12 @@ import pytest
 if TYPE_CHECKING:
     from pilotfish import Engine
 
-DRAFT_TOKENS = [0, 1, 4, 8]
+DRAFT_TOKENS = [0, 1, 4, 8, None]
 PROMPT = "streaming"
 
 
 @pytest.mark.parametrize("num_draft_tokens", DRAFT_TOKENS)
-def test_events_add_up_to_the_result(engine: Engine, num_draft_tokens: int) -> None:
+def test_events_add_up_to_the_result(engine: Engine, num_draft_tokens: int | None) -> None:
     with engine.stream(PROMPT, max_new_tokens=60, num_draft_tokens=num_draft_tokens) as stream:
         events = list(stream)
         result = stream.result()
@@ -33,7 +33,7 @@ def test_events_add_up_to_the_result(engine: Engine, num_draft_tokens: int) -> N
 
 
 @pytest.mark.parametrize("num_draft_tokens", DRAFT_TOKENS)
-def test_logprobs_are_the_targets(engine: Engine, num_draft_tokens: int) -> None:
+def test_logprobs_are_the_targets(engine: Engine, num_draft_tokens: int | None) -> None:
     prompt = engine.encode(PROMPT)
     events = list(engine.stream(prompt, max_new_tokens=30, num_draft_tokens=num_draft_tokens, temperature=0.9, seed=1))
     ids = [event.token_id for event in events]
@@ -44,7 +44,7 @@ def test_logprobs_are_the_targets(engine: Engine, num_draft_tokens: int) -> None
 
 
 @pytest.mark.parametrize("num_draft_tokens", DRAFT_TOKENS)
-def test_a_stop_string_cuts_the_text_at_its_first_occurrence(engine: Engine, num_draft_tokens: int) -> None:
+def test_a_stop_string_cuts_the_text_at_its_first_occurrence(engine: Engine, num_draft_tokens: int | None) -> None:
     free = engine.generate(PROMPT, max_new_tokens=60, num_draft_tokens=0, ignore_eos=True)
     # Half of the random bytes are no text; a replacement character may stand for a character still to come.
     pairs = {free.text[start : start + 2] for start in range(len(free.text) - 1)}

@@ -47,8 +47,10 @@ def test_an_unknown_option_is_a_type_error() -> None:
 def test_the_default_number_of_draft_tokens_follows_the_bundle() -> None:
     options = GenerateOptions(seed=3)
     assert options.to_request(has_draft=False, max_draft_tokens=8).num_draft_tokens == 0
-    assert options.to_request(has_draft=True, max_draft_tokens=8).num_draft_tokens > 0
-    assert options.to_request(has_draft=True, max_draft_tokens=2).num_draft_tokens == 2
+    adaptive = options.to_request(has_draft=True, max_draft_tokens=8)
+    assert (adaptive.num_draft_tokens, adaptive.adaptive_draft) == (8, True)
+    fixed = GenerateOptions(num_draft_tokens=3).to_request(has_draft=True, max_draft_tokens=8)
+    assert (fixed.num_draft_tokens, fixed.adaptive_draft) == (3, False)
 
 
 def test_drafting_without_a_draft_or_beyond_the_engines_limit_is_refused() -> None:
