@@ -140,11 +140,11 @@ PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, p
 /* Verifies the cache invariants (free + used == total, no block owned twice); PF_INTERNAL names the violation. */
 PF_API pf_status pf_engine_check(const pf_engine* engine);
 /* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's
- * vocabulary is smaller. Uses and returns cache blocks. */
-PF_API pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids,
+ * vocabulary is smaller. `model` is a pf_model. Uses and returns cache blocks. */
+PF_API pf_status pf_engine_logits(pf_engine* engine, int32_t model, const int32_t* ids, size_t num_ids,
                                   float* logits_out);
 /* Times one pass of num_rows rows after context committed tokens, num_repeats times: seconds_out[num_repeats]. */
-PF_API pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context,
+PF_API pf_status pf_engine_time_pass(pf_engine* engine, int32_t model, int32_t num_rows, int32_t context,
                                      int32_t num_repeats, double* seconds_out);
 
 PF_API void pf_generate_options_init(pf_generate_options* options);

@@ -92,7 +92,7 @@ pf_status pf_engine_check(const pf_engine* engine) {
   });
 }
 
-pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids, size_t num_ids, float* logits_out) {
+pf_status pf_engine_logits(pf_engine* engine, int32_t model, const int32_t* ids, size_t num_ids, float* logits_out) {
   return guard([&] {
     require(engine, "engine");
     require(ids, "ids");
@@ -101,7 +101,7 @@ pf_status pf_engine_logits(pf_engine* engine, pf_model model, const int32_t* ids
   });
 }
 
-pf_status pf_engine_time_pass(pf_engine* engine, pf_model model, int32_t num_rows, int32_t context, int32_t num_repeats,
+pf_status pf_engine_time_pass(pf_engine* engine, int32_t model, int32_t num_rows, int32_t context, int32_t num_repeats,
                               double* seconds_out) {
   return guard([&] {
     require(engine, "engine");

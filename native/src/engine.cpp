@@ -84,7 +84,7 @@ Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens)
 
 Engine::OpenSequence::~OpenSequence() { std::erase(engine_.sequences_, this); }
 
-Model& Engine::model(pf_model which) {
+Model& Engine::model(int32_t which) {
   if (which == PF_MODEL_TARGET) return *target_;
   if (which != PF_MODEL_DRAFT)
     fail(PF_INVALID_ARGUMENT, "model is ", which, ", neither PF_MODEL_TARGET nor PF_MODEL_DRAFT");
@@ -101,7 +101,7 @@ void Engine::check_ids(std::span<const int32_t> ids) const {
   }
 }
 
-void Engine::compute_logits(pf_model which, std::span<const int32_t> ids, float* logits_out) {
+void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* logits_out) {
   const std::lock_guard lock(mutex_);
   Model& chosen = model(which);
   check_ids(ids);
@@ -129,7 +129,7 @@ void Engine::compute_logits(pf_model which, std::span<const int32_t> ids, float*
   }
 }
 
-void Engine::time_pass(pf_model which, int32_t num_rows, int32_t context, std::span<double> seconds_out) {
+void Engine::time_pass(int32_t which, int32_t num_rows, int32_t context, std::span<double> seconds_out) {
   const std::lock_guard lock(mutex_);
   Model& chosen = model(which);
   const int32_t limit = std::min(plan_.max_context, chosen.max_positions());

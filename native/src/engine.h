@@ -42,8 +42,8 @@ class Engine {
   pf_engine_info info() const;
   void check() const;
   // logits_out: [ids.size(), vocab_size of the target]; -inf where a draft's vocabulary is smaller.
-  void compute_logits(pf_model model, std::span<const int32_t> ids, float* logits_out);
-  void time_pass(pf_model model, int32_t num_rows, int32_t context, std::span<double> seconds_out);
+  void compute_logits(int32_t model, std::span<const int32_t> ids, float* logits_out);
+  void time_pass(int32_t model, int32_t num_rows, int32_t context, std::span<double> seconds_out);
 
   // What follows is for Request.
   void check_ids(std::span<const int32_t> ids) const;
@@ -73,7 +73,7 @@ class Engine {
  private:
   Engine(Manifest manifest, const pf_engine_options& options);
 
-  Model& model(pf_model which);
+  Model& model(int32_t which);
   const pf_engine_options options_;
   const pf_engine_info plan_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
