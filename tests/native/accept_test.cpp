@@ -18,13 +18,11 @@ using pilotfish::SamplingOptions;
 
 using Probs = std::vector<float>;
 
-Logits view(const std::vector<float> &logits, int32_t vocab_size) {
-  return {logits.data(), static_cast<int32_t>(logits.size()) / vocab_size,
-          vocab_size};
+Logits view(const std::vector<float>& logits, int32_t vocab_size) {
+  return {logits.data(), static_cast<int32_t>(logits.size()) / vocab_size, vocab_size};
 }
 
-void check_greedy(const std::vector<int32_t> &drafted,
-                  const std::vector<float> &logits, Accepted expected) {
+void check_greedy(const std::vector<int32_t>& drafted, const std::vector<float>& logits, Accepted expected) {
   const Accepted found = pilotfish::accept_greedy(drafted, view(logits, 4), 3);
   CHECK_EQ(found.num_accepted, expected.num_accepted);
   CHECK_EQ(found.next_id, expected.next_id);
@@ -33,24 +31,21 @@ void check_greedy(const std::vector<int32_t> &drafted,
 // Rows of four logits of which the last belongs to no token.
 void test_greedy() {
   const std::vector<float> logits{0, 5, 1, 9, /**/ 7, 2, 7, 9, /**/ 1, 2, 3, 9};
-  check_greedy({1, 0}, logits, {2, 2}); // all kept, and a bonus
-  check_greedy({1, 2}, logits, {1, 0}); // the tie at row 1 goes to the lower id
-  check_greedy({2, 0}, logits, {0, 1}); // nothing kept, whatever follows
-  check_greedy({}, {0, 5, 1, 9}, {0, 1}); // plain decoding
+  check_greedy({1, 0}, logits, {2, 2});    // all kept, and a bonus
+  check_greedy({1, 2}, logits, {1, 0});    // the tie at row 1 goes to the lower id
+  check_greedy({2, 0}, logits, {0, 1});    // nothing kept, whatever follows
+  check_greedy({}, {0, 5, 1, 9}, {0, 1});  // plain decoding
 }
 
-std::vector<float> logs(const std::vector<Probs> &rows) {
+std::vector<float> logs(const std::vector<Probs>& rows) {
   std::vector<float> logits;
-  for (const Probs &row : rows) {
-    for (const float p : row)
-      logits.push_back(p > 0 ? std::log(p)
-                             : -std::numeric_limits<float>::infinity());
+  for (const Probs& row : rows) {
+    for (const float p : row) logits.push_back(p > 0 ? std::log(p) : -std::numeric_limits<float>::infinity());
   }
   return logits;
 }
 
-double chi_square(const std::vector<int> &counts, const Probs &probs,
-                  int total) {
+double chi_square(const std::vector<int>& counts, const Probs& probs, int total) {
   double sum = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
     if (probs[i] == 0) {
@@ -65,9 +60,8 @@ double chi_square(const std::vector<int> &counts, const Probs &probs,
 // Two tokens are drafted from q and go through acceptance; whatever comes out
 // must be distributed as if both had been drawn from the target: first by
 // `first`, second by second[first token].
-void check_distribution(const std::string &name, const Probs &q,
-                        const Probs &first, const std::vector<Probs> &second,
-                        const SamplingOptions &options) {
+void check_distribution(const std::string& name, const Probs& q, const Probs& first, const std::vector<Probs>& second,
+                        const SamplingOptions& options) {
   constexpr int kNumRequests = 40000;
   const auto vocab_size = static_cast<int32_t>(q.size());
   Sampler sampler(vocab_size);
@@ -76,48 +70,34 @@ void check_distribution(const std::string &name, const Probs &q,
   draft[1] = draft[0];
   Distribution scratch;
   std::vector<int> first_counts(vocab_size);
-  std::vector<std::vector<int>> second_counts(vocab_size,
-                                              std::vector<int>(vocab_size));
+  std::vector<std::vector<int>> second_counts(vocab_size, std::vector<int>(vocab_size));
   int num_accepted = 0;
   for (int seed = 0; seed < kNumRequests; ++seed) {
     const RandomStream random(seed);
-    const std::vector<int32_t> drafted{
-        draft[0].sample(random.uniform(10, RandomStream::Purpose::kDraft)),
-        draft[1].sample(random.uniform(11, RandomStream::Purpose::kDraft))};
+    const std::vector<int32_t> drafted{draft[0].sample(random.uniform(10, RandomStream::Purpose::kDraft)),
+                                       draft[1].sample(random.uniform(11, RandomStream::Purpose::kDraft))};
     // The target's rows condition on the drafted tokens; the third row is not
     // looked at by this test.
     const std::vector<float> logits = logs({first, second[drafted[0]], first});
-    const Accepted accepted = pilotfish::accept_sampled(
-        drafted, draft, view(logits, vocab_size), vocab_size, options, random,
-        10, sampler, scratch);
+    const Accepted accepted = pilotfish::accept_sampled(drafted, draft, view(logits, vocab_size), vocab_size, options,
+                                                        random, 10, sampler, scratch);
     num_accepted += accepted.num_accepted;
-    const int32_t id =
-        accepted.num_accepted > 0 ? drafted[0] : accepted.next_id;
+    const int32_t id = accepted.num_accepted > 0 ? drafted[0] : accepted.next_id;
     ++first_counts[id];
-    if (accepted.num_accepted > 0)
-      ++second_counts[id][accepted.num_accepted > 1 ? drafted[1]
-                                                    : accepted.next_id];
+    if (accepted.num_accepted > 0) ++second_counts[id][accepted.num_accepted > 1 ? drafted[1] : accepted.next_id];
   }
-  constexpr double kLimit = 20.5; // 5 degrees of freedom, p = 0.001
+  constexpr double kLimit = 20.5;  // 5 degrees of freedom, p = 0.001
   const double found = chi_square(first_counts, first, kNumRequests);
-  if (!(found < kLimit))
-    check::failed(__FILE__, __LINE__, name,
-                  ": chi-square of the first token is ", found);
+  if (!(found < kLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square of the first token is ", found);
   for (int32_t id = 0; id < vocab_size; ++id) {
     int total = 0;
-    for (const int count : second_counts[id])
-      total += count;
-    if (total < 1000)
-      continue;
+    for (const int count : second_counts[id]) total += count;
+    if (total < 1000) continue;
     const double next = chi_square(second_counts[id], second[id], total);
-    if (!(next < kLimit))
-      check::failed(__FILE__, __LINE__, name, ": chi-square after ", id, " is ",
-                    next);
+    if (!(next < kLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square after ", id, " is ", next);
   }
-  if (name == "equal")
-    CHECK(num_accepted > kNumRequests);
-  if (name == "disjoint")
-    CHECK_EQ(num_accepted, 0);
+  if (name == "equal") CHECK(num_accepted > kNumRequests);
+  if (name == "disjoint") CHECK_EQ(num_accepted, 0);
 }
 
 void test_sampled_tokens_follow_the_target() {
@@ -130,18 +110,13 @@ void test_sampled_tokens_follow_the_target() {
   }
   const SamplingOptions plain{.temperature = 1};
   check_distribution("equal", target, target, next, plain);
-  check_distribution("near", {0.06f, 0.09f, 0.2f, 0.15f, 0.25f, 0.25f}, target,
-                     next, plain);
-  check_distribution("far", {0.6f, 0.3f, 0.05f, 0.03f, 0.01f, 0.01f}, target,
-                     next, plain);
+  check_distribution("near", {0.06f, 0.09f, 0.2f, 0.15f, 0.25f, 0.25f}, target, next, plain);
+  check_distribution("far", {0.6f, 0.3f, 0.05f, 0.03f, 0.01f, 0.01f}, target, next, plain);
   const Probs left{0.5f, 0.3f, 0.2f, 0, 0, 0};
-  check_distribution("disjoint", {0, 0, 0, 0.4f, 0.3f, 0.3f}, left,
-                     std::vector<Probs>(6, left), plain);
-  check_distribution("draft misses a token", {0, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f},
-                     target, next, plain);
+  check_distribution("disjoint", {0, 0, 0, 0.4f, 0.3f, 0.3f}, left, std::vector<Probs>(6, left), plain);
+  check_distribution("draft misses a token", {0, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f}, target, next, plain);
   // min_p this small keeps everything but goes through the lists of candidates.
-  check_distribution("sparse", {0.1f, 0.1f, 0.1f, 0.1f, 0.1f, 0.5f}, target,
-                     next, {.temperature = 1, .min_p = 1e-6f});
+  check_distribution("sparse", {0.1f, 0.1f, 0.1f, 0.1f, 0.1f, 0.5f}, target, next, {.temperature = 1, .min_p = 1e-6f});
 }
 
 void test_a_filtered_target_never_emits_what_it_filters() {
@@ -155,17 +130,15 @@ void test_a_filtered_target_never_emits_what_it_filters() {
   const std::vector<float> logits = logs({p, p});
   for (int seed = 0; seed < 2000; ++seed) {
     const RandomStream random(seed);
-    const std::vector<int32_t> drafted{
-        draft[0].sample(random.uniform(0, RandomStream::Purpose::kDraft))};
+    const std::vector<int32_t> drafted{draft[0].sample(random.uniform(0, RandomStream::Purpose::kDraft))};
     const Accepted accepted =
-        pilotfish::accept_sampled(drafted, draft, view(logits, 4), 4, options,
-                                  random, 0, sampler, scratch);
+        pilotfish::accept_sampled(drafted, draft, view(logits, 4), 4, options, random, 0, sampler, scratch);
     CHECK(accepted.next_id < 2);
     CHECK(accepted.num_accepted == 0 || drafted[0] < 2);
   }
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_greedy();

@@ -8,12 +8,10 @@ using pilotfish::DraftController;
 
 constexpr int kMost = 8;
 
-int rounds_that_draft(DraftController &controller, int num_rounds,
-                      bool first_accepted) {
+int rounds_that_draft(DraftController& controller, int num_rounds, bool first_accepted) {
   int num_drafts = 0;
   for (int i = 0; i < num_rounds; ++i) {
-    if (controller.limit(kMost) == 0)
-      continue;
+    if (controller.limit(kMost) == 0) continue;
     ++num_drafts;
     controller.record(first_accepted);
   }
@@ -42,7 +40,7 @@ void test_a_costlier_draft_stops_earlier() {
   CHECK(DraftController(100, 100).least_confidence() < 1);
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_accepted_drafts_go_on();

@@ -29,80 +29,55 @@ void test_values() {
 }
 
 void test_the_draft_is_optional() {
-  const std::string text =
-      replaced(tiny::kManifest, "\"draft\"", "\"another\"");
+  const std::string text = replaced(tiny::kManifest, "\"draft\"", "\"another\"");
   CHECK(!parse_manifest(text, "/bundle").draft.has_value());
 }
 
-void expect_corrupt(const std::string &from, const std::string &to,
-                    const std::string &message) {
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, message,
-              parse_manifest(replaced(tiny::kManifest, from, to), "/bundle"));
+void expect_corrupt(const std::string& from, const std::string& to, const std::string& message) {
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, message, parse_manifest(replaced(tiny::kManifest, from, to), "/bundle"));
 }
 
 void test_messages_name_file_field_expected_and_found() {
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, "/bundle/manifest.json: not JSON",
-              parse_manifest("{", "/bundle"));
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected an object, found []",
-              parse_manifest("[]", "/bundle"));
-  CHECK_ERROR(PF_BUNDLE_CORRUPT,
-              "manifest.format: expected a value, found none",
-              parse_manifest("{}", "/bundle"));
-  expect_corrupt(
-      "pilotfish-bundle", "zip",
-      "manifest.format: expected \"pilotfish-bundle\", found \"zip\"");
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "/bundle/manifest.json: not JSON", parse_manifest("{", "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected an object, found []", parse_manifest("[]", "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "manifest.format: expected a value, found none", parse_manifest("{}", "/bundle"));
+  expect_corrupt("pilotfish-bundle", "zip", "manifest.format: expected \"pilotfish-bundle\", found \"zip\"");
   expect_corrupt("\"num_layers\": 2", "\"num_layers\": 0",
                  "models.target.num_layers: expected an integer from 1 to "
                  "2147483647, found 0");
   expect_corrupt("\"num_layers\": 2", "\"num_layers\": 2.5", "found 2.5");
-  expect_corrupt("\"num_layers\": 2", "\"num_layers\": 18446744073709551615",
-                 "found 18446744073709551615");
+  expect_corrupt("\"num_layers\": 2", "\"num_layers\": 18446744073709551615", "found 18446744073709551615");
   expect_corrupt("\"num_layers\": 2", "\"num_layers\": \"2\"", "found \"2\"");
-  expect_corrupt("\"num_layers\": 2,", "",
-                 "models.target.num_layers: expected a value, found none");
-  expect_corrupt("target.onnx", "../target.onnx",
-                 "graph.file: expected the name of a file in the bundle");
-  expect_corrupt("target.onnx", "/etc/passwd",
-                 "graph.file: expected the name of a file in the bundle");
-  expect_corrupt("e3b0", "E3b0",
-                 "sha256: expected 64 lower-case hexadecimal digits");
-  expect_corrupt("\"offset\": 8192", "\"offset\": 8000",
-                 "tensors[1].offset: expected a multiple of 4096, found 8000");
-  expect_corrupt("\"offset\": 8192", "\"offset\": 12288",
-                 "tensors[1].bytes: expected an end within the file's 12288");
-  expect_corrupt("[8, 16]", "[8, 17]",
-                 "tensors[1].bytes: expected 544, found 512");
+  expect_corrupt("\"num_layers\": 2,", "", "models.target.num_layers: expected a value, found none");
+  expect_corrupt("target.onnx", "../target.onnx", "graph.file: expected the name of a file in the bundle");
+  expect_corrupt("target.onnx", "/etc/passwd", "graph.file: expected the name of a file in the bundle");
+  expect_corrupt("e3b0", "E3b0", "sha256: expected 64 lower-case hexadecimal digits");
+  expect_corrupt("\"offset\": 8192", "\"offset\": 8000", "tensors[1].offset: expected a multiple of 4096, found 8000");
+  expect_corrupt("\"offset\": 8192", "\"offset\": 12288", "tensors[1].bytes: expected an end within the file's 12288");
+  expect_corrupt("[8, 16]", "[8, 17]", "tensors[1].bytes: expected 544, found 512");
   expect_corrupt("[8, 16]", "[8, 17592186044416, 1048576]", "tensors[1].shape");
-  expect_corrupt("\"f32\", \"shape\"", "\"f64\", \"shape\"",
-                 "tensors[1].dtype: expected u8 or f32, found \"f64\"");
-  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int8\"",
-                 "cache_dtype: expected f16 or f32");
+  expect_corrupt("\"f32\", \"shape\"", "\"f64\", \"shape\"", "tensors[1].dtype: expected u8 or f32, found \"f64\"");
+  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int8\"", "cache_dtype: expected f16 or f32");
 }
 
 void test_versions() {
-  const std::string newer = replaced(tiny::kManifest, "\"format_version\": 1",
-                                     "\"format_version\": 2");
-  CHECK_ERROR(PF_BUNDLE_VERSION,
-              "format version 2, this pilotfish reads version 1",
-              parse_manifest(newer, "/bundle"));
+  const std::string newer = replaced(tiny::kManifest, "\"format_version\": 1", "\"format_version\": 2");
+  CHECK_ERROR(PF_BUNDLE_VERSION, "format version 2, this pilotfish reads version 1", parse_manifest(newer, "/bundle"));
 }
 
 // The draft's 128 against the target's 104 are padding beyond the tokenizer's
 // 100; 99 would be a missing token.
 void test_vocabularies_may_differ_by_padding_only() {
-  const std::string mismatched =
-      replaced(tiny::kManifest, "\"vocab_size\": 128", "\"vocab_size\": 99");
-  CHECK_ERROR(PF_PAIR_MISMATCH,
-              "the target's vocabulary has 104 tokens, the draft's 99",
+  const std::string mismatched = replaced(tiny::kManifest, "\"vocab_size\": 128", "\"vocab_size\": 99");
+  CHECK_ERROR(PF_PAIR_MISMATCH, "the target's vocabulary has 104 tokens, the draft's 99",
               parse_manifest(mismatched, "/bundle"));
 }
 
 void test_a_missing_manifest_names_its_path() {
-  CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json",
-              pilotfish::read_manifest("/nonexistent"));
+  CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json", pilotfish::read_manifest("/nonexistent"));
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_values();

@@ -19,9 +19,8 @@ pf_engine_options options_with(int32_t max_context, uint64_t budget) {
   return options;
 }
 
-uint64_t sum_of_parts(const pf_engine_info &plan) {
-  return plan.target_weight_bytes + plan.draft_weight_bytes +
-         plan.target_cache_bytes + plan.draft_cache_bytes +
+uint64_t sum_of_parts(const pf_engine_info& plan) {
+  return plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes + plan.draft_cache_bytes +
          plan.activation_bytes + plan.runtime_bytes;
 }
 
@@ -35,8 +34,7 @@ void test_every_part_is_counted() {
   // own model
   CHECK_EQ(plan.target_cache_bytes, uint64_t{2} * 1024 * 2 * 2 * 16 * 2);
   CHECK_EQ(plan.draft_cache_bytes, uint64_t{2} * 1024 * 1 * 1 * 16 * 4);
-  CHECK(plan.activation_bytes >
-        9 * (104 + 128) * sizeof(float)); // logits of K + 1 rows of both
+  CHECK(plan.activation_bytes > 9 * (104 + 128) * sizeof(float));  // logits of K + 1 rows of both
   CHECK_EQ(plan.total_bytes, sum_of_parts(plan));
 }
 
@@ -52,12 +50,9 @@ void test_sequences_multiply_the_cache() {
 void test_a_budget_shortens_the_context_no_more_than_needed() {
   const pf_engine_info whole = plan_memory(kPair, options_with(0, 0));
   CHECK_EQ(whole.max_context, 2048);
-  const uint64_t block_bytes =
-      (whole.target_cache_bytes + whole.draft_cache_bytes) / whole.num_blocks;
-  CHECK_EQ(plan_memory(kPair, options_with(0, whole.total_bytes)).max_context,
-           2048);
-  const pf_engine_info less =
-      plan_memory(kPair, options_with(0, whole.total_bytes - 1));
+  const uint64_t block_bytes = (whole.target_cache_bytes + whole.draft_cache_bytes) / whole.num_blocks;
+  CHECK_EQ(plan_memory(kPair, options_with(0, whole.total_bytes)).max_context, 2048);
+  const pf_engine_info less = plan_memory(kPair, options_with(0, whole.total_bytes - 1));
   CHECK_EQ(less.max_context, 2048 - pilotfish::kBlockSize);
   CHECK_EQ(less.total_bytes, whole.total_bytes - block_bytes);
   CHECK_EQ(less.total_bytes, sum_of_parts(less));
@@ -65,19 +60,16 @@ void test_a_budget_shortens_the_context_no_more_than_needed() {
 
 void test_what_does_not_fit_is_refused_with_the_table() {
   const pf_engine_info whole = plan_memory(kPair, options_with(0, 0));
-  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "target cache",
-              plan_memory(kPair, options_with(0, 1 << 20)));
-  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "2048 tokens",
-              plan_memory(kPair, options_with(2048, whole.total_bytes - 1)));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "target cache", plan_memory(kPair, options_with(0, 1 << 20)));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "2048 tokens", plan_memory(kPair, options_with(2048, whole.total_bytes - 1)));
 }
 
 void test_the_models_limit() {
-  CHECK_ERROR(PF_INVALID_ARGUMENT,
-              "max_context is 2049, the model's limit is 2048",
+  CHECK_ERROR(PF_INVALID_ARGUMENT, "max_context is 2049, the model's limit is 2048",
               plan_memory(kPair, options_with(2049, 0)));
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_every_part_is_counted();

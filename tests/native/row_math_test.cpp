@@ -15,8 +15,7 @@ std::vector<float> random_row(size_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 5);
   std::vector<float> row(size);
-  for (float &x : row)
-    x = normal(random);
+  for (float& x : row) x = normal(random);
   return row;
 }
 
@@ -24,8 +23,7 @@ void test_peak_is_the_lowest_index_of_the_largest() {
   for (const size_t size : {1, 15, 16, 17, 100, 1000}) {
     std::vector<float> row = random_row(size, 1);
     const auto largest = std::max_element(row.begin(), row.end());
-    CHECK_EQ(pilotfish::find_peak(row).index,
-             static_cast<int32_t>(largest - row.begin()));
+    CHECK_EQ(pilotfish::find_peak(row).index, static_cast<int32_t>(largest - row.begin()));
     CHECK_EQ(pilotfish::find_peak(row).value, *largest);
     for (const size_t first : {size_t{0}, size / 3, size - 1}) {
       std::vector<float> tied = row;
@@ -40,7 +38,7 @@ void test_peak_is_the_lowest_index_of_the_largest() {
 void test_exp_against_the_library() {
   for (const size_t size : {1, 16, 31, 5000}) {
     std::vector<float> row = random_row(size, 2);
-    row[0] = -200; // underflows
+    row[0] = -200;  // underflows
     row[size / 2] = -kInfinity;
     row[size - 1] = 3;
     const float peak = pilotfish::find_peak(row).value;
@@ -60,8 +58,7 @@ void test_exp_against_the_library() {
 void test_not_a_number_is_not_hidden() {
   std::vector<float> row = random_row(100, 3);
   row[40] = std::numeric_limits<float>::quiet_NaN();
-  CHECK(
-      std::isnan(pilotfish::exp_sum(row, pilotfish::find_peak(row).value, 1)));
+  CHECK(std::isnan(pilotfish::exp_sum(row, pilotfish::find_peak(row).value, 1)));
 }
 
 void test_subtract_and_multiply() {
@@ -77,27 +74,24 @@ void test_subtract_and_multiply() {
     }
     CHECK_NEAR(mass, expected, 1e-5 * expected);
     pilotfish::multiply(row, 0.5f);
-    for (size_t i = 0; i < size; ++i)
-      CHECK_EQ(row[i], 0.5f * std::max(before[i] - other[i], 0.0f));
+    for (size_t i = 0; i < size; ++i) CHECK_EQ(row[i], 0.5f * std::max(before[i] - other[i], 0.0f));
   }
 }
 
 void test_block_peaks() {
   for (const size_t size : {1, 64, 65, 200}) {
     const std::vector<float> row = random_row(size, 6);
-    std::vector<float> peaks((size + pilotfish::kPeakBlock - 1) /
-                             pilotfish::kPeakBlock);
+    std::vector<float> peaks((size + pilotfish::kPeakBlock - 1) / pilotfish::kPeakBlock);
     pilotfish::block_peaks(row, peaks.data());
     for (size_t block = 0; block < peaks.size(); ++block) {
       const auto begin = row.begin() + block * pilotfish::kPeakBlock;
-      const auto end =
-          row.begin() + std::min(size, (block + 1) * pilotfish::kPeakBlock);
+      const auto end = row.begin() + std::min(size, (block + 1) * pilotfish::kPeakBlock);
       CHECK_EQ(peaks[block], *std::max_element(begin, end));
     }
   }
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_peak_is_the_lowest_index_of_the_largest();

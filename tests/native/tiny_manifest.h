@@ -7,8 +7,7 @@
 
 namespace tiny {
 
-inline const std::string kHash =
-    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+inline const std::string kHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 inline const std::string kManifest = R"({
   "format": "pilotfish-bundle", "format_version": 1,
   "tokenizer": {"file": "tokenizer.json", "bytes": 10, "sha256": ")" +
@@ -35,11 +34,10 @@ inline const std::string kManifest = R"({
       "vocab_size": 128, "max_positions": 2048, "cache_dtype": "f32"}}})";
 
 // `text` with the first `from` replaced, which must be there.
-inline std::string replaced(std::string text, const std::string &from,
-                            const std::string &to) {
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
   CHECK(at != std::string::npos);
   return text.replace(at, from.size(), to);
 }
 
-} // namespace tiny
+}  // namespace tiny

@@ -9,8 +9,7 @@ using pilotfish::TokenTree;
 void test_chain() {
   TokenTree tree;
   CHECK(tree.is_chain());
-  for (int32_t i = 0; i < TokenTree::kMaxTokens; ++i)
-    CHECK_EQ(tree.add(100 + i, i == 0 ? TokenTree::kRoot : i - 1), i);
+  for (int32_t i = 0; i < TokenTree::kMaxTokens; ++i) CHECK_EQ(tree.add(100 + i, i == 0 ? TokenTree::kRoot : i - 1), i);
   CHECK(tree.is_chain());
   CHECK_EQ(tree.size(), TokenTree::kMaxTokens);
   CHECK_EQ(tree.ids()[62], 162);
@@ -41,7 +40,7 @@ void test_branches() {
   CHECK(tree.is_chain());
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_chain();

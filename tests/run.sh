@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs what the tests need into build/test-venv, exports the real pair once, and runs all tests.
+# Arguments go to pytest: bash tests/run.sh tests/runtime -k stop
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=build/test-venv
+bundle=build/smollm2  # remove it after a change of the exporter
+if [ ! -x "$venv/bin/python" ]; then "${PYTHON:-python3}" -m venv "$venv"; fi
+source "$venv/bin/activate"
+
+# torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand.
+python -m pip install --quiet "torch==2.13.0"
+python -m pip install --quiet ".[cpu,export,test]"
+
+if [ ! -f "$bundle/manifest.json" ]; then
+  pilotfish export smollm2 --draft samples/smollm2-draft-16m.gguf --out "$bundle"
+fi
+PILOTFISH_REAL_BUNDLE="$PWD/$bundle" pytest "$@"
