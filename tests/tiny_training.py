@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,8 @@ from pilotfish.exporter.training import DraftShape, SelfText, Stage, TrainDraftO
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+MakeOptions = Callable[..., TrainDraftOptions]
 
 WORDS = [f"w{index}" for index in range(57)]
 SPECIAL = ["<unk>", "<s>", "<e>", "user", "assistant"]

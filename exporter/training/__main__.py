@@ -7,15 +7,19 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pilotfish.exporter.errors import ExportError
 
 from . import TimeLimitReached, evaluate_draft, train_draft
 from .command import add_flags, options_of
-from .progress import StepReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .progress import StepReport
 
 EXIT_FAILED = 1
 EXIT_TIME_LIMIT = 75  # EX_TEMPFAIL: the same command continues

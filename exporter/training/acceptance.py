@@ -8,11 +8,13 @@ decoding accepts where both argmax agree.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .losses import Distance
+if TYPE_CHECKING:
+    from .losses import Distance
 
 CHAIN_DEPTH = 8
 

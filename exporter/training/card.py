@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .curves import draw_curves
-from .evaluate import CategoryScores
-from .record import StageSummary, TrainingRecord
 from .storage import storage_errors, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .evaluate import CategoryScores
+    from .record import StageSummary, TrainingRecord
 
 CARD = "README.md"
 CURVES = "curves.png"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
 
 from .errors import TrainingOptionError
-from .rows import TokenRows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from .rows import TokenRows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

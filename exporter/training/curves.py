@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .state import Measurement
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from .state import Measurement
 
 _PANELS = (
     ("loss", "loss, nats a token"),

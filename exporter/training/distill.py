@@ -6,10 +6,9 @@ import datetime as dt
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import LlamaForCausalLM
 
 from .card import write_card
 from .command import command_line
@@ -17,7 +16,6 @@ from .conversation import Excerpts
 from .draft import new_draft, save_draft
 from .evaluate import CategoryScores, evaluate_prompts, read_prompts
 from .loop import Trainer
-from .options import Stage, TrainDraftOptions
 from .passes import StageData
 from .progress import NoTrainingProgress, TrainingProgress
 from .record import PhaseClock, StageSummary, TrainingRecord, plain_options
@@ -27,6 +25,13 @@ from .storage import write_text
 from .target import Target, load_target
 from .text import find_text, pack_text
 from .workspace import TimeLimit, claim_folder, device_name, new_accelerator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import LlamaForCausalLM
+
+    from .options import Stage, TrainDraftOptions
 
 RECORD = "training.json"
 WORK = "training"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,10 +13,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from .errors import ResumeError, TrainingOptionError
 from .losses import Distance, distance
-from .options import DraftShape
-from .rows import Batch
 from .storage import storage_errors
 from .target import Target, last_hidden, output_weight
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .options import DraftShape
+    from .rows import Batch
 
 _INITIAL_STD = 0.02
 _DEFAULT_THETA = 10_000.0

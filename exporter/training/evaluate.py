@@ -7,20 +7,23 @@ text, so whether it agrees with each next token of the target's greedy answer de
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedModel
 
-from pilotfish.exporter.options import ModelFormats
-
 from .conversation import chat_frame
 from .errors import DataError
 from .generate import continue_all
 from .target import Target, last_hidden, load_target, output_weight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pilotfish.exporter.options import ModelFormats
 
 CHAINS = (1, 2, 3, 4, 6, 8)
 _PROMPTS_TOGETHER = 40
@@ -169,7 +172,7 @@ def evaluate_draft(
     place, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16 if on_gpu else torch.float32
     questions = read_prompts(prompts)
     try:
-        model = LlamaForCausalLM.from_pretrained(draft, dtype=torch.float32)
+        model = LlamaForCausalLM.from_pretrained(draft, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError) as error:
         raise DataError(f"the draft {draft} cannot be read: {str(error).splitlines()[0]}") from error
     loaded = load_target(target, formats, dtype, place)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from .target import Target
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .target import Target
 
 
 class RowTemperatures(LogitsProcessor):

@@ -9,22 +9,27 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
-from transformers import LlamaForCausalLM
 
-from .acceptance import AcceptanceCounts
 from .draft import DistilledDraft, load_best, save_best
 from .errors import DivergedError, TimeLimitReached
-from .options import Stage, TrainDraftOptions
 from .passes import Passes, StageData
 from .progress import StepReport, TrainingProgress
 from .rows import StepOrder
 from .state import Checkpoints, Measurement, TrainingState
-from .target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from accelerate import Accelerator
+    from transformers import LlamaForCausalLM
+
+    from .acceptance import AcceptanceCounts
+    from .options import Stage, TrainDraftOptions
+    from .target import Target
 
 _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1  # of matrices; norms have none

@@ -7,12 +7,14 @@ LOGIT_CHUNK_BYTES instead of the [tokens, vocabulary] ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOGIT_CHUNK_BYTES = 256 << 20
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from pilotfish.exporter.options import ModelFormats
+from typing import TYPE_CHECKING
 
 from .errors import TrainingOptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pilotfish.exporter.options import ModelFormats
 
 LOSSES = ("forward-kl", "reverse-kl", "total-variation")
 DTYPES = ("bf16", "fp32")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from .acceptance import AcceptanceCounts
-from .losses import Distance
-from .options import Stage
-from .rows import Batch, Split, TokenRows
-from .target import Target
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from .losses import Distance
+    from .options import Stage
+    from .rows import Batch, Split, TokenRows
+    from .target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from .acceptance import AcceptanceScores
+if TYPE_CHECKING:
+    from .acceptance import AcceptanceScores
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .acceptance import AcceptanceScores
-from .evaluate import CategoryScores
-from .options import TrainDraftOptions
-from .state import Measurement
 from .storage import write_text
-from .text import TextFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .acceptance import AcceptanceScores
+    from .evaluate import CategoryScores
+    from .options import TrainDraftOptions
+    from .state import Measurement
+    from .text import TextFile
 
 
 @dataclass(frozen=True, slots=True)

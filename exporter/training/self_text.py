@@ -6,9 +6,7 @@ Each shard is one batch of conversations with its own seed and one file, so a ki
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from accelerate import PartialState
@@ -16,11 +14,16 @@ from accelerate import PartialState
 from .conversation import ChatFrame, Excerpts, chat_frame, excerpt_turns
 from .errors import DataError
 from .generate import continue_all
-from .options import SelfText
 from .rows import Row, TokenRows, existing_rows, write_rows
 from .storage import storage_errors
-from .target import Target
-from .workspace import TimeLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from .options import SelfText
+    from .target import Target
+    from .workspace import TimeLimit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

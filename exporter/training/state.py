@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
-
-from accelerate import Accelerator
+from typing import TYPE_CHECKING, Any
 
 from .errors import ResumeError
 from .storage import storage_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from accelerate import Accelerator
 
 _KEPT_CHECKPOINTS = 2
 

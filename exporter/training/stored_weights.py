@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pilotfish.exporter.options import ModelFormats
 from pilotfish.exporter.quantise import quantise
-from pilotfish.exporter.sources import WeightSource
+
+if TYPE_CHECKING:
+    from pilotfish.exporter.options import ModelFormats
+    from pilotfish.exporter.sources import WeightSource
 
 _LOW_BIT = ("int4", "int4_asym", "int8")
 _FLOATS = {"f16": torch.float16, "f32": torch.float32}

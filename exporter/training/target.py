@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -13,10 +13,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.load import Checkpoint, load_checkpoint
-from pilotfish.exporter.options import ModelFormats
 
 from .errors import UnsupportedTargetError
 from .stored_weights import store_as
+
+if TYPE_CHECKING:
+    from pilotfish.exporter.options import ModelFormats
 
 _CHECK_TOKENS = 16
 _MAX_HEAD_ERROR = 1e-3  # of the largest logit

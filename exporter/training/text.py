@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from pilotfish.exporter.files import sha256_of
 
 from .errors import DataError
 from .rows import Row, TokenRows, existing_rows, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokenizers import Tokenizer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -15,9 +14,13 @@ from accelerate.utils import DistributedType
 from pilotfish.exporter.errors import OutputExistsError
 
 from .errors import ResumeError, TimeLimitReached, TrainingOptionError
-from .options import TrainDraftOptions
 from .record import plain_options
 from .storage import storage_errors, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .options import TrainDraftOptions
 
 _OPTIONS = "options.json"
 _MAY_CHANGE = ("time_limit_s",)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +13,16 @@ from tiny_training import WORDS, save_target, tiny_options
 
 from pilotfish.exporter.training import TrainDraftOptions, TrainResult, train_draft
 from pilotfish.exporter.training.target import Target, load_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny matrices are slower on several threads, far slower on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +42,7 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 12,000 tokens."""
-    chooser = random.Random(3)  # noqa: S311  # text, not a secret
+    chooser = random.Random(3)  # text, not a secret
     lines = [" ".join(chooser.choices(WORDS, k=12)) for _ in range(1000)]
     path = tmp_path_factory.mktemp("text") / "words.txt"
     path.write_text("\n".join(lines))
@@ -42,7 +51,9 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_options(target_folder: Path, text_file: Path, tmp_path: Path) -> Callable[..., TrainDraftOptions]:
-    return lambda **changes: tiny_options(**{"target": target_folder, "data": text_file, "out": tmp_path / "draft", **changes})
+    return lambda **changes: tiny_options(
+        **{"target": target_folder, "data": text_file, "out": tmp_path / "draft", **changes}
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ def counted(scored: torch.Tensor, values: torch.Tensor) -> AcceptanceCounts:
     return counts
 
 
-def test_chains_equal_loops():
+def test_chains_equal_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     scored = torch.rand(5, 40, generator=generator) < 0.9
     values = torch.rand(5, 40, generator=generator)
@@ -34,7 +34,7 @@ def test_chains_equal_loops():
         torch.testing.assert_close(length, float(torch.stack(hits).mean()))
 
 
-def test_constant_acceptance_gives_the_closed_form():
+def test_constant_acceptance_gives_the_closed_form() -> None:
     scores = counted(torch.ones(1, 50, dtype=torch.bool), torch.full((1, 50), 0.8)).scores()
     assert max(abs(value - 0.8) for value in scores.sampled_by_depth) < 1e-6
     for chain, length in enumerate(scores.sampled_lengths, start=1):
@@ -42,7 +42,7 @@ def test_constant_acceptance_gives_the_closed_form():
     assert scores.greedy_lengths == tuple(float(chain + 1) for chain in range(1, 9))
 
 
-def test_windows_do_not_cross_unscored_positions():
+def test_windows_do_not_cross_unscored_positions() -> None:
     scored = torch.tensor([[True, False, True, False]])
     scores = counted(scored, torch.ones(1, 4)).scores()
     assert scores.num_tokens == 2
@@ -50,5 +50,5 @@ def test_windows_do_not_cross_unscored_positions():
     assert scores.greedy_lengths[7] == 2  # no text of two scored tokens in a row
 
 
-def test_loss_is_a_mean_over_tokens():
+def test_loss_is_a_mean_over_tokens() -> None:
     assert counted(torch.ones(1, 14, dtype=torch.bool), torch.ones(1, 14)).mean_loss == 0.5

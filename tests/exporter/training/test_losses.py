@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,15 +13,19 @@ from pilotfish.exporter.training.losses import DIVERGENCES, distance
 TOKENS, VOCAB = 13, 31
 
 
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
 @pytest.fixture
-def tensors():
+def tensors() -> Tensors:
     generator = torch.Generator().manual_seed(0)
     shapes = ((TOKENS, 8), (VOCAB, 8), (TOKENS, 12), (VOCAB, 12))
     hidden, head, target_hidden, target_head = (torch.randn(shape, generator=generator) for shape in shapes)
     return hidden.requires_grad_(), head.requires_grad_(), target_hidden, target_head
 
 
-def reference(loss, hidden, head, target_hidden, target_head):
+def reference(loss: str, tensors: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    hidden, head, target_hidden, target_head = tensors
     p, q = (target_hidden @ target_head.T).softmax(-1), (hidden @ head.T).softmax(-1)
     terms = {
         "forward-kl": (p * (p.log() - q.log())).sum(),
@@ -31,8 +37,8 @@ def reference(loss, hidden, head, target_hidden, target_head):
 
 @pytest.mark.parametrize("loss", DIVERGENCES)
 @pytest.mark.parametrize("chunk", [1, 5, 13, 100])
-def test_values_and_gradients(tensors, loss, chunk):
-    expected_loss, overlap, agrees = reference(loss, *tensors)
+def test_values_and_gradients(tensors: Tensors, loss: str, chunk: int) -> None:
+    expected_loss, overlap, agrees = reference(loss, tensors)
     expected = torch.autograd.grad(3 * expected_loss, tensors[:2])
     found = distance(loss, *tensors, chunk_tokens=chunk)
     (3 * found.loss_sum).backward()
@@ -48,27 +54,27 @@ class LargestTensor(TorchDispatchMode):
 
     elements = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             self.elements = max(self.elements, result.numel())
         return result
 
 
-def test_logits_of_all_tokens_never_exist(tensors):
+def test_logits_of_all_tokens_never_exist(tensors: Tensors) -> None:
     with LargestTensor() as largest:
         distance("forward-kl", *tensors, chunk_tokens=2).loss_sum.backward()
     assert largest.elements == max(VOCAB * 12, 2 * VOCAB)  # a weight, not [TOKENS, VOCAB]
 
 
-def test_no_position(tensors):
+def test_no_position(tensors: Tensors) -> None:
     hidden, head, target_hidden, target_head = tensors
     found = distance("forward-kl", hidden[:0], head, target_hidden[:0], target_head)
     assert found.loss_sum == 0
     assert found.overlap.shape == (0,)
 
 
-def test_bf16_autocast_accumulates_in_f32(tensors):
+def test_bf16_autocast_accumulates_in_f32(tensors: Tensors) -> None:
     expected = distance("forward-kl", *tensors)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = distance("forward-kl", *tensors, chunk_tokens=4)
@@ -78,7 +84,7 @@ def test_bf16_autocast_accumulates_in_f32(tensors):
     torch.testing.assert_close(found.loss_sum, expected.loss_sum, rtol=0.05, atol=0.05)
 
 
-def test_same_model_is_never_rejected(tensors):
+def test_same_model_is_never_rejected(tensors: Tensors) -> None:
     hidden, head = tensors[0].detach(), tensors[1].detach()
     found = distance("total-variation", hidden, head, hidden, head)
     torch.testing.assert_close(found.overlap, torch.ones(TOKENS))

@@ -1,0 +1,138 @@
+"""What the target writes, and how conversations share a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from pilotfish.exporter.training import SelfText
+from pilotfish.exporter.training.conversation import REQUESTS, Excerpts, chat_frame, excerpt_turns
+from pilotfish.exporter.training.errors import TrainingOptionError
+from pilotfish.exporter.training.generate import RowTemperatures, continue_all
+from pilotfish.exporter.training.rows import Row, TokenRows, write_rows
+from pilotfish.exporter.training.self_text import (
+    Conversation,
+    fill_rows,
+    pack_conversations,
+    read_shard,
+    shard_path,
+    write_shards,
+)
+from pilotfish.exporter.training.workspace import TimeLimit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pilotfish.exporter.training.target import Target
+
+OPTIONS = SelfText(tokens=300, batch=8, prompt_tokens=30, answer_tokens=12)
+
+
+@pytest.fixture
+def excerpts(tmp_path: Path) -> Excerpts:
+    rng = np.random.default_rng(0)
+    rows = write_rows(tmp_path / "text", (Row(rng.integers(5, 62, 40)) for _ in range(20)), 40, 62, "mark")
+    return Excerpts(rows, np.arange(10))
+
+
+def write(target: Target, excerpts: Excerpts, folder: Path) -> None:
+    write_shards(
+        target, OPTIONS, excerpts, seed=4, folder=folder, advance=lambda _units: None, time_limit=TimeLimit(None)
+    )
+
+
+def test_lost_shard_is_written_again_the_same(target: Target, excerpts: Excerpts, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    write(target, excerpts, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert len(before) > 1
+    shard_path(folder, 1).unlink()
+    write(target, excerpts, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_conversations_follow_the_template(target: Target, excerpts: Excerpts, tmp_path: Path) -> None:
+    write(target, excerpts, tmp_path / "shards")
+    conversations = [item for path in sorted((tmp_path / "shards").iterdir()) for item in read_shard(path)]
+    assert sum(len(item.tokens) - item.prompt_tokens for item in conversations) >= OPTIONS.tokens
+    start, stop = target.backend.token_to_id("<s>"), target.backend.token_to_id("<e>")
+    user, assistant = target.backend.token_to_id("user"), target.backend.token_to_id("assistant")
+    for item in conversations:
+        prompt, answer = item.tokens[: item.prompt_tokens].tolist(), item.tokens[item.prompt_tokens :].tolist()
+        assert prompt[:2] == [start, user]
+        assert prompt[-3:] == [stop, start, assistant]
+        assert 1 <= len(answer) <= OPTIONS.answer_tokens
+        assert stop not in answer[:-1]
+
+
+def test_greedy_rows_are_the_models_argmax(target: Target) -> None:
+    prompt = [1, 3, 10, 11, 2, 1, 4]
+    (answer,) = continue_all(target, [prompt], 20, 8, [0.0], seed=0)
+    ids = torch.tensor([prompt + answer])
+    best = target.model(input_ids=ids).logits[0, len(prompt) - 1 : -1, : target.vocab_size].argmax(-1)
+    assert best.tolist() == answer
+
+
+def test_padding_of_the_vocabulary_is_never_sampled() -> None:
+    scores = torch.zeros(2, 6)
+    scores[:, 4:] = 100  # two rows of padding
+    found = RowTemperatures(torch.tensor([0.0, 0.5]), vocab_size=4)(torch.zeros(2, 1), scores)
+    assert found.softmax(-1)[0].tolist() == [1, 0, 0, 0, 0, 0]
+    assert found.softmax(-1)[1].tolist() == [0.25, 0.25, 0.25, 0.25, 0, 0]
+
+
+def test_temperature_divides_logits() -> None:
+    scores = torch.tensor([[1.0, 2.0]])
+    assert RowTemperatures(torch.tensor([0.5]), 2)(torch.zeros(1, 1), scores).tolist() == [[2.0, 4.0]]
+
+
+def test_excerpts_fit_and_come_from_the_given_rows(target: Target, excerpts: Excerpts) -> None:
+    frame = chat_frame(target.tokenizer, "tiny")
+    turns = excerpt_turns(frame, excerpts, 200, 40, np.random.default_rng(0))
+    assert max(len(frame.prompt_ids(turn)) for turn in turns) <= 40
+    assert len({len(turn) for turn in turns}) > 10
+    allowed = {target.backend.id_to_token(token) for token in excerpts.rows.tokens[:10].ravel().tolist()}
+    asked = {word for request in REQUESTS for word in request.split()}
+    assert {word for turn in turns for word in turn.split()} <= allowed | asked
+
+
+def test_prompts_too_short_for_the_template(target: Target, excerpts: Excerpts) -> None:
+    with pytest.raises(TrainingOptionError, match="prompt_tokens is 9; the template and a request take"):
+        excerpt_turns(chat_frame(target.tokenizer, "tiny"), excerpts, 1, 9, np.random.default_rng(0))
+
+
+def test_filled_rows_hold_everything_and_little_room() -> None:
+    rng = np.random.default_rng(0)
+    items = [Conversation(rng.integers(0, 9, size), 1) for size in rng.integers(5, 60, 500)]
+    rows = list(fill_rows(iter(items), 64))
+    assert sorted(id(item) for row in rows for item in row) == sorted(id(item) for item in items)
+    assert max(sum(len(item.tokens) for item in row) for row in rows) <= 64
+    used = sum(len(item.tokens) for item in items)
+    assert used / (64 * len(rows)) > 0.9
+
+
+def test_conversations_in_one_row_do_not_see_each_other(target: Target, tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    items = [
+        Conversation(np.array([1, 3, 10, 2, 1, 4, 20, 21, 2]), 6),
+        Conversation(np.array([1, 3, 30, 2, 1, 4, 22]), 6),
+    ]
+    with shard_path(tmp_path / "shards", 0).open("wb") as file:
+        np.savez(
+            file,
+            tokens=np.concatenate([item.tokens for item in items]),
+            lengths=[len(item.tokens) for item in items],
+            prompt_tokens=[item.prompt_tokens for item in items],
+        )
+    rows: TokenRows = pack_conversations(tmp_path / "shards", target, 20, tmp_path / "rows")
+    assert len(rows) == 1
+    batch = rows.batch(np.array([0]), torch.device("cpu"))
+    assert batch.scored[0].nonzero().ravel().tolist() == [5, 6, 7, 9 + 5]  # each predicts a token of an answer
+    target.model.train()  # as the draft is; there is no dropout
+    packed = target.hidden(batch.token_ids, batch.position_ids)[0]
+    for start, item in zip((0, 9), items, strict=True):
+        alone = target.hidden(torch.tensor(item.tokens)[None], None)[0]
+        torch.testing.assert_close(packed[start : start + len(item.tokens)], alone, rtol=1e-4, atol=1e-5)
