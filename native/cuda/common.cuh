@@ -50,6 +50,16 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
 #endif
 }
 
+/// True where a wait would not wait.
+__device__ __forceinline__ bool barrier_is_passed(uint32_t barrier, uint32_t parity) {
+  uint32_t passed;
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, done; }" : "=r"(passed) : "r"(barrier), "r"(parity) : "memory");
+  return passed != 0;
+}
+
 // ---- copies from global to shared memory ----
 
 /// 16 bytes past L1; the last 16 - `valid_bytes` are written as zeros.
@@ -58,14 +68,50 @@ __device__ __forceinline__ void copy_16(uint32_t target, const void* source, int
 }
 
 #if __CUDA_ARCH__ >= 900
-/// One contiguous piece (16-byte multiples) by the copy engine, counted by the barrier.
+/// One contiguous piece (16-byte multiples) by the copy engine; arrives at the barrier once it has landed.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int num_bytes, uint32_t barrier) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(num_bytes) : "memory");
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
                "l"(source), "r"(num_bytes), "r"(barrier)
                : "memory");
 }
+
+/// Asks for a contiguous piece to be brought from memory into L2.
+__device__ __forceinline__ void prefetch_bulk(const void* source, int num_bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(num_bytes) : "memory");
+}
 #endif
+
+__device__ __forceinline__ void store_shared(uint32_t target, const float4& value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(target), "f"(value.x), "f"(value.y), "f"(value.z),
+               "f"(value.w)
+               : "memory");
+}
+
+// ---- values that carry their own arrival ----
+
+/// No sum has these bits: arithmetic makes only the NaN 0x7FFFFFFF.
+inline constexpr uint32_t kNotWritten = 0xFFFFFFFF;
+
+__device__ __forceinline__ void store_relaxed(float4* target, const float4& value) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ float4 load_relaxed(const float4* source) {
+  float4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(source)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ bool is_written(const float4& value) {
+  return __float_as_uint(value.x) != kNotWritten && __float_as_uint(value.y) != kNotWritten &&
+         __float_as_uint(value.z) != kNotWritten && __float_as_uint(value.w) != kNotWritten;
+}
 
 // ---- programmatic dependent launch ----
 
@@ -94,12 +140,14 @@ __device__ __forceinline__ void load_matrices(uint32_t (&fragment)[4], uint32_t 
                : "memory");
 }
 
-/// sum[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4 g + t holds sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
-__device__ __forceinline__ void multiply_add(float4& sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+/// a[16 x 16] b[16 x 8] + c. Lane 4 g + t holds results (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+__device__ __forceinline__ float4 multiply(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float4& c) {
+  float4 d;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum.x), "+f"(sum.y), "+f"(sum.z), "+f"(sum.w)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      "{%10, %11, %12, %13};"
+      : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c.x), "f"(c.y), "f"(c.z), "f"(c.w));
+  return d;
 }
 
 }  // namespace pilotfish::cuda

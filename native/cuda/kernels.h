@@ -28,11 +28,11 @@ struct LowbitShape {
   int out_features;  // N, rows of the weight; gate and up together for SwiGLU
 };
 
-/// How the K sums of one shape are cut. The cut fixes the order of every addition, so it depends on the shape and the
-/// device alone, never on the number of rows: that is what keeps a row's bits the same in every pass.
+/// How many thread blocks share the work of one shape. Each takes an equal run of the weight, which cuts K sums at
+/// places that fix the order of every addition: the plan depends on the shape and the device alone, never on the number
+/// of rows, and that keeps a row's bits the same in every pass.
 struct LowbitPlan {
-  int warp_slices;  // K slices inside a thread block: 1, 2, 4 or 8
-  int splits;       // thread blocks that share a K sum
+  int num_blocks;
 };
 
 enum class OutputType { kF16, kF32 };
@@ -49,22 +49,20 @@ struct LowbitLinear {
   OutputType output_type;
   Activation activation;
   int num_rows;           // 1..kMaxLinearRows
-  float* partials;        // lowbit_partial_bytes(); shared by all linears of a stream
-  uint32_t* arrivals;     // lowbit_arrival_count(), zero before the first launch; left zero by each launch
+  float* partials;        // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
+                          // shared by all linears of a stream
 };
 
 /// Reads the limits of the current device.
 cudaError_t read_device_limits(DeviceLimits* limits_out);
 
-/// Cuts the K sums of `shape` so that all multiprocessors have about the same bytes to read.
+/// One thread block a multiprocessor, where there is work for all.
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits);
 
 /// Bytes of the repacked weight of `shape`.
 size_t lowbit_weight_bytes(const LowbitShape& shape);
-/// Bytes of `partials` for `num_rows` rows; 0 where nothing is split over thread blocks.
-size_t lowbit_partial_bytes(const LowbitShape& shape, const LowbitPlan& plan, int num_rows);
-/// Elements of `arrivals`.
-size_t lowbit_arrival_count(const LowbitShape& shape);
+/// Bytes of `partials` for `num_rows` rows.
+size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows);
 
 /// Reorders a packed weight of the bundle (device memory, tiles of 16 rows) into the order that the linear's
 /// tensor-core operands are read in. `weights_out` holds lowbit_weight_bytes().

@@ -1,5 +1,5 @@
-// The repacked weight: pieces of 32 rows by one chunk of columns, in the order that the lanes of a warp feed
-// mma.m16n8k16 with. A piece is [2 row tiles][2 vectors][32 lanes][16 bytes] of integers, then the scales
+// The repacked weight: [row groups][chunks of columns][pieces of 32 rows]. A piece holds its chunk in the order that the
+// lanes of a warp feed mma.m16n8k16 with: [2 row tiles][2 vectors][32 lanes][16 bytes] of integers, then the scales
 // [2 row tiles][8 rows g][row g, row g + 8][blocks] f16.
 #pragma once
 
@@ -11,63 +11,95 @@ namespace pilotfish::cuda {
 inline constexpr int kTileRows = 16;       // rows of one mma operand
 inline constexpr int kTilesPerPiece = 2;   // SwiGLU's gate and up tile lie in one piece
 inline constexpr int kPieceRows = kTileRows * kTilesPerPiece;
+inline constexpr int kMaxGroupPieces = 8;  // one a consumer warp
+inline constexpr int kPartialsPerBlock = 2;  // a run of units begins and ends inside a row group
 inline constexpr int kBlockColumns = 32;   // columns that share a scale
 inline constexpr int kStepColumns = 16;    // columns of one mma
 inline constexpr int kWordsPerVector = 4;  // integer words of a lane, a row tile and half a chunk
 inline constexpr int kIntegerBytes = kTilesPerPiece * 2 * kWordsPerVector * kWarpSize * 4;
 
-__device__ __forceinline__ uint32_t as_word(__half2 value) { return *reinterpret_cast<uint32_t*>(&value); }
-__device__ __forceinline__ __half2 as_half2(uint32_t word) { return *reinterpret_cast<__half2*>(&word); }
+/// (word & mask) | bits in one instruction, which the compiler does not find by itself.
+__device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
 
-/// Four bits a weight, stored as w + 8. A word holds one step: nibbles 0 and 4 are row g, columns 2t and 2t + 1;
-/// 1 and 5 row g + 8; 2, 6 and 3, 7 the same rows, columns 2t + 8 and 2t + 9.
+// Integers become f16 without a conversion: set in the mantissa of a power of two, n reads as offset + n. The offset stays
+// in the operand; kOffsets gives what to subtract for w = n - zero in rows 0..7 and 8..15 of a tile, twice the same f16.
+
+/// Four bits a weight, stored as n = w + 8. A word holds one step, a pair of neighbouring columns in either half: bits 2 to
+/// 5 are row g, columns 2t and 2t + 1; bits 6 to 9 row g + 8; rotated right by 8, the same places hold columns 2t + 8 and
+/// 2t + 9.
 struct Int4 {
   static constexpr int kChunkColumns = 128;
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
-  static constexpr int kPieceBytes = kIntegerBytes + kPieceRows * kBlocks * 2;
-  using ScaleVector = uint4;  // 2 rows by kBlocks
+  static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
+  static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
+  static constexpr uint32_t kOffsets[2] = {0xDC20DC20, 0xCE00CE00};  // -(256 + 8), -(16 + 8)
+  using ScaleVector = uint4;                                         // 2 rows by kBlocks
 
-  /// An f16 whose bits are 0x6400 | n is 1024 + n: the integers become f16 without a conversion instruction.
-  __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step,
-                                __half2 scale_low, __half2 scale_high) {
+  __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step) {
     const uint32_t word = words[step];
-    const uint32_t magic = 0x64006400;
-    const __half2 low_offset = __half2half2(__ushort_as_half(0xE408));   // -(1024 + 8)
-    const __half2 high_offset = __half2half2(__ushort_as_half(0xD480));  // -(1024 / 16 + 8)
-    const __half2 sixteenth = __half2half2(__ushort_as_half(0x2C00));
-    const __half2 n0 = as_half2((word & 0x000f000f) | magic);
-    const __half2 n1 = as_half2((word & 0x00f000f0) | magic);
-    const __half2 n2 = as_half2(((word >> 8) & 0x000f000f) | magic);
-    const __half2 n3 = as_half2(((word >> 8) & 0x00f000f0) | magic);
-    operand[0] = as_word(__hmul2_rn(__hadd2_rn(n0, low_offset), scale_low));
-    operand[1] = as_word(__hmul2_rn(__hfma2(n1, sixteenth, high_offset), scale_high));
-    operand[2] = as_word(__hmul2_rn(__hadd2_rn(n2, low_offset), scale_low));
-    operand[3] = as_word(__hmul2_rn(__hfma2(n3, sixteenth, high_offset), scale_high));
+    const uint32_t rotated = __funnelshift_r(word, word, 8);
+    operand[0] = and_or(word, 0x003C003C, 0x5C005C00);
+    operand[1] = and_or(word, 0x03C003C0, 0x4C004C00);
+    operand[2] = and_or(rotated, 0x003C003C, 0x5C005C00);
+    operand[3] = and_or(rotated, 0x03C003C0, 0x4C004C00);
   }
 };
 
-/// Eight bits a weight, stored as w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1; bytes
+/// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1; bytes
 /// 2, 3 row g + 8; the second word has columns 2t + 8 and 2t + 9.
 struct Int8 {
   static constexpr int kChunkColumns = 64;
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
-  static constexpr int kPieceBytes = kIntegerBytes + kPieceRows * kBlocks * 2;
+  static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
+  static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
+  static constexpr uint32_t kOffsets[2] = {0xE480E480, 0xE480E480};  // -(1024 + 128)
   using ScaleVector = uint2;
 
-  __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step,
-                                __half2 scale_low, __half2 scale_high) {
-    const uint32_t magic = 0x64646464;
-    const __half2 offset = __half2half2(__ushort_as_half(0xE480));  // -(1024 + 128)
+  __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step) {
+    constexpr uint32_t kExponents = 0x64646464;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t word = words[2 * step + half];
-      const __half2 low = as_half2(__byte_perm(word, magic, 0x4140));
-      const __half2 high = as_half2(__byte_perm(word, magic, 0x4342));
-      operand[2 * half] = as_word(__hmul2_rn(__hadd2_rn(low, offset), scale_low));
-      operand[2 * half + 1] = as_word(__hmul2_rn(__hadd2_rn(high, offset), scale_high));
+      operand[2 * half] = __byte_perm(words[2 * step + half], kExponents, 0x4140);
+      operand[2 * half + 1] = __byte_perm(words[2 * step + half], kExponents, 0x4342);
     }
   }
 };
+
+/// The weight as a row of units, each one row group by one chunk: what thread blocks divide among themselves.
+struct UnitGrid {
+  int num_pieces;        // of 32 rows
+  int num_groups;
+  int pieces_per_group;  // the last group may have fewer
+  int num_chunks;
+
+  __host__ __device__ int num_units() const { return num_groups * num_chunks; }
+  __host__ __device__ int pieces_of_group(int group) const {
+    const int left = num_pieces - group * pieces_per_group;
+    return left < pieces_per_group ? left : pieces_per_group;
+  }
+  /// Pieces that lie before this unit; units follow each other without a gap.
+  __host__ __device__ size_t first_piece(int group, int chunk) const {
+    return static_cast<size_t>(group) * pieces_per_group * num_chunks + static_cast<size_t>(chunk) * pieces_of_group(group);
+  }
+};
+
+template <class Format>
+UnitGrid unit_grid(const LowbitShape& shape) {
+  UnitGrid grid;
+  grid.num_pieces = (shape.out_features + kPieceRows - 1) / kPieceRows;
+  grid.num_groups = (grid.num_pieces + kMaxGroupPieces - 1) / kMaxGroupPieces;
+  grid.pieces_per_group = (grid.num_pieces + grid.num_groups - 1) / grid.num_groups;
+  grid.num_chunks = (shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns;
+  return grid;
+}
+
+inline UnitGrid unit_grid(const LowbitShape& shape) {
+  return shape.format == WeightFormat::kInt4 ? unit_grid<Int4>(shape) : unit_grid<Int8>(shape);
+}
 
 static_assert(Int4::kPieceBytes % 16 == 0 && Int8::kPieceBytes % 16 == 0, "bulk copies move 16-byte multiples");
 

@@ -1,394 +1,192 @@
 // Low-bit linear for 1 to 64 rows: the weight is streamed once, its rows are the 16-row operand of the tensor cores, the
-// tokens the 8-wide one. One warp loads, eight multiply. Every sum is added in an order that only the plan decides.
+// tokens the 8-wide one. Two warps load, the others multiply. Every sum is added in an order that only the plan decides.
+#include <algorithm>
+
 #include "common.cuh"
 #include "kernels.h"
+#include "lowbit_combine.cuh"
 #include "lowbit_format.cuh"
+#include "lowbit_stage.cuh"
 
 namespace pilotfish::cuda {
 namespace {
 
-constexpr int kConsumerWarps = 8;
-constexpr int kThreads = (kConsumerWarps + 1) * kWarpSize;  // the last warp loads
-constexpr int kTokenTile = 8;                               // tokens of one mma
-constexpr int kMaxStages = 16;
-constexpr int kBarrierBytes = 2 * kMaxStages * 8;
-constexpr int kReductionBarrier = 1;
+template <class Shape>
+using Sums = float4[kTilesPerPiece][Shape::kTokenTiles];
 
-template <class Format>
-struct Stage {
-  // A row of activations is padded by 16 bytes: ldmatrix then meets no bank twice.
-  static constexpr int kRowBytes = Format::kChunkColumns * 2 + 16;
-  static constexpr int kWeightBytes = kConsumerWarps * Format::kPieceBytes;
-  __host__ __device__ static constexpr int slice_bytes(int token_tiles) { return token_tiles * kTokenTile * kRowBytes; }
-  __host__ __device__ static constexpr int bytes(int token_tiles, int warp_slices) {
-    return kWeightBytes + warp_slices * slice_bytes(token_tiles);
-  }
-};
-
-struct Params {
-  LowbitLinear linear;
-  int row_pieces;  // pieces of 32 weight rows
-  int num_chunks;  // of K
-  int num_stages;  // ring length
-};
-
-/// The part of the weight that one consumer warp multiplies.
-struct WarpShare {
-  int row_piece;
-  int slice_in_block;
-  int first_chunk;
-  int num_chunks;
-};
-
-__device__ WarpShare share_of_warp(const Params& params, int warp) {
-  const LowbitPlan plan = params.linear.plan;
-  const int split = blockIdx.x % plan.splits;
-  const int pieces_per_block = kConsumerWarps / plan.warp_slices;
-  const int num_slices = plan.splits * plan.warp_slices;
-  WarpShare share;
-  share.slice_in_block = warp / pieces_per_block;
-  share.row_piece = blockIdx.x / plan.splits * pieces_per_block + warp % pieces_per_block;
-  const int slice = split * plan.warp_slices + share.slice_in_block;
-  share.first_chunk = slice * params.num_chunks / num_slices;
-  const int end = (slice + 1) * params.num_chunks / num_slices;
-  share.num_chunks = share.row_piece < params.row_pieces ? end - share.first_chunk : 0;
-  return share;
+__device__ __forceinline__ void add_scaled(float4& sum, const float4& part, float low, float high) {
+  sum.x = fmaf(part.x, low, sum.x);
+  sum.y = fmaf(part.y, low, sum.y);
+  sum.z = fmaf(part.z, high, sum.z);
+  sum.w = fmaf(part.w, high, sum.w);
 }
 
-/// Chunks that the longest slice of this block has.
-__device__ int rounds_of_block(const Params& params) {
-  const LowbitPlan plan = params.linear.plan;
-  const int num_slices = plan.splits * plan.warp_slices;
-  int rounds = 0;
-  for (int i = 0; i < plan.warp_slices; ++i) {
-    const int slice = blockIdx.x % plan.splits * plan.warp_slices + i;
-    rounds = max(rounds, (slice + 1) * params.num_chunks / num_slices - slice * params.num_chunks / num_slices);
+/// The part of a stage that one warp multiplies.
+struct ChunkView {
+  const uint8_t* piece;
+  uint32_t activations;       // shared-memory address of this lane's ldmatrix row
+  const float4* offset_sums;  // of this lane's tokens; used where shared
+};
+
+/// Adds one chunk of columns in ascending order, 32 columns (one scale) at a time.
+template <class Format, class Shape>
+__device__ __forceinline__ void multiply_chunk(const ChunkView& chunk, Sums<Shape>& sums) {
+  using ScaleVector = typename Format::ScaleVector;
+  using ThisStage = Stage<Format, Shape>;
+  constexpr int kBlocksPerVector = Format::kBlocks / 2;
+  // What is read before it is used, as far as registers allow: it hides the latency of shared memory.
+  constexpr int kBlocksAtOnce = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
+  constexpr int kTokensAtOnce = Shape::kTokenTiles < 2 ? 1 : 2;
+  const int lane = threadIdx.x % kWarpSize;
+  alignas(16) uint32_t words[kTilesPerPiece][kWordsPerVector];
+  alignas(16) __half scale[kTilesPerPiece][2][Format::kBlocks];
+#pragma unroll
+  for (int tile = 0; tile < kTilesPerPiece; ++tile) {
+    *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
+        reinterpret_cast<const ScaleVector*>(chunk.piece + kIntegerBytes)[tile * 8 + lane / 4];
   }
-  return rounds;
+#pragma unroll
+  for (int first_block = 0; first_block < Format::kBlocks; first_block += kBlocksAtOnce) {
+    const int vector = first_block / kBlocksPerVector;
+    uint32_t weights[kBlocksAtOnce][kTilesPerPiece][2][4];
+#pragma unroll
+    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
+      if (first_block % kBlocksPerVector == 0) {
+        *reinterpret_cast<uint4*>(&words[tile][0]) =
+            reinterpret_cast<const uint4*>(chunk.piece)[(tile * 2 + vector) * kWarpSize + lane];
+      }
+#pragma unroll
+      for (int i = 0; i < kBlocksAtOnce * 2; ++i) {
+        Format::unpack(weights[i / 2][tile][i % 2], words[tile], first_block % kBlocksPerVector * 2 + i);
+      }
+    }
+#pragma unroll
+    for (int first_tokens = 0; first_tokens < Shape::kTokenTiles; first_tokens += kTokensAtOnce) {
+      uint32_t x[kBlocksAtOnce][kTokensAtOnce][4];  // 32 columns of 8 tokens
+      float4 offsets[kBlocksAtOnce][kTokensAtOnce];
+#pragma unroll
+      for (int i = 0; i < kBlocksAtOnce * kTokensAtOnce; ++i) {
+        const int block = first_block + i / kTokensAtOnce, tokens = first_tokens + i % kTokensAtOnce;
+        load_matrices(x[i / kTokensAtOnce][i % kTokensAtOnce],
+                      chunk.activations + tokens * kTokenTile * ThisStage::kRowBytes + block * kBlockColumns * 2);
+        if constexpr (Shape::kSharedOffsets) {
+          offsets[i / kTokensAtOnce][i % kTokensAtOnce] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBlocksAtOnce * kTokensAtOnce * kTilesPerPiece; ++i) {
+        const int tile = i % kTilesPerPiece, in_tokens = i / kTilesPerPiece % kTokensAtOnce;
+        const int in_block = i / kTilesPerPiece / kTokensAtOnce, block = first_block + in_block;
+        const uint32_t(&columns)[4] = x[in_block][in_tokens];
+        if (!Shape::kSharedOffsets && tile == 0) offsets[in_block][in_tokens] = offset_sums<Format>(columns);
+        const float4 part = multiply(weights[in_block][tile][1], columns[2], columns[3],
+                                     multiply(weights[in_block][tile][0], columns[0], columns[1], offsets[in_block][in_tokens]));
+        add_scaled(sums[tile][first_tokens + in_tokens], part, __half2float(scale[tile][0][block]),
+                   __half2float(scale[tile][1][block]));
+      }
+    }
+  }
 }
 
-// ---- the loading warp ----
-
-template <class Format, int kTokenTiles>
-class Loader {
+/// One multiplying warp: its piece of every row group that the block's run of units touches.
+template <class Format, class Shape>
+class Multiplier {
  public:
-  __device__ Loader(const Params& params, uint32_t ring, uint32_t filled)
-      : params_(params), ring_(ring), filled_(filled), lane_(threadIdx.x % kWarpSize) {
-    share_ = share_of_warp(params, lane_ % kConsumerWarps);
-    stage_bytes_ = Stage<Format>::bytes(kTokenTiles, params.linear.plan.warp_slices);
-  }
+  __device__ Multiplier(const Params& params, const Ring& ring, const uint8_t* stages)
+      : params_(params), ring_(ring), stages_(stages), warp_(threadIdx.x / kWarpSize) {}
 
-  __device__ void load_weights(int round, int stage) const {
-    const uint32_t target = ring_ + stage * stage_bytes_;
-    const size_t piece = static_cast<size_t>(share_.row_piece) * params_.num_chunks + share_.first_chunk + round;
-    const auto* source = static_cast<const uint8_t*>(params_.linear.weights) + piece * Format::kPieceBytes;
-#if __CUDA_ARCH__ >= 900
-    if (lane_ < kConsumerWarps && round < share_.num_chunks) {
-      copy_bulk(target + lane_ * Format::kPieceBytes, source, Format::kPieceBytes, filled_ + stage * 8);
+  /// Segments of the run first, one a row group; a group that other blocks share is finished after the last of them. One
+  /// loop does both, so that the code of each exists once.
+  __device__ void run() {
+    const int num_chunks = params_.grid.num_chunks;
+    const int begin = params_.first_unit(blockIdx.x), end = params_.first_unit(blockIdx.x + 1);
+    const int first_group = begin / num_chunks, last_group = (end - 1) / num_chunks;
+    const int num_segments = last_group - first_group + 1;
+#pragma unroll 1
+    for (int i = 0; i < num_segments + 2; ++i) {
+      const bool is_segment = i < num_segments;
+      const int group = is_segment ? first_group + i : i == num_segments ? first_group : last_group;
+      const int from = max(begin, group * num_chunks), to = min(end, (group + 1) * num_chunks);
+      if (is_segment) multiply_segment(to - from, group, from == group * num_chunks);
+      const bool is_whole = to - from == num_chunks;
+      const bool is_repeated = i == num_segments + 1 && num_segments == 1;
+      if (is_whole == is_segment && !is_repeated && has_piece(group)) finish(group);
     }
-#else
-    for (int warp = 0; warp < kConsumerWarps; ++warp) {
-      const auto* warp_source = reinterpret_cast<const uint8_t*>(
-          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(source), warp));
-      if (round >= __shfl_sync(~0u, share_.num_chunks, warp)) continue;
-      for (int offset = lane_ * 16; offset < Format::kPieceBytes; offset += kWarpSize * 16) {
-        copy_16(target + warp * Format::kPieceBytes + offset, warp_source + offset, 16);
-      }
-    }
-#endif
-  }
-
-  /// Columns past K are filled with zeros. Token rows past num_rows stay as they are: they only meet sums that nobody
-  /// writes.
-  __device__ void load_activations(int round, int stage) const {
-    constexpr int kVectors = Format::kChunkColumns / 8;
-    const int k = params_.linear.shape.in_features;
-    const auto* x = static_cast<const __half*>(params_.linear.x);
-    const int num_vectors = params_.linear.num_rows * kVectors;
-    const int pieces_per_block = kConsumerWarps / params_.linear.plan.warp_slices;
-    for (int slice = 0; slice < params_.linear.plan.warp_slices; ++slice) {
-      const int first_chunk = __shfl_sync(~0u, share_.first_chunk, slice * pieces_per_block);
-      const uint32_t target = ring_ + stage * stage_bytes_ + Stage<Format>::kWeightBytes +
-                              slice * Stage<Format>::slice_bytes(kTokenTiles);
-      for (int i = lane_; i < num_vectors; i += kWarpSize) {
-        const int row = i / kVectors;
-        const int column = (first_chunk + round) * Format::kChunkColumns + i % kVectors * 8;
-        const int valid_bytes = column < k ? 16 : 0;
-        copy_16(target + row * Stage<Format>::kRowBytes + i % kVectors * 16,
-                x + (valid_bytes ? static_cast<size_t>(row) * k + column : 0), valid_bytes);
-      }
-    }
-    barrier_arrive_after_copies(filled_ + stage * 8);
   }
 
  private:
+  using ThisStage = Stage<Format, Shape>;
+
+  __device__ bool has_piece(int group) const { return warp_ < params_.grid.pieces_of_group(group); }
+
+  __device__ void multiply_segment(int num_units, int group, bool begins_group) {
+    const bool is_mine = has_piece(group);
+    Sums<Shape> sums = {};
+    const int lane = threadIdx.x % kWarpSize;
+    const int lane_row = lane % 8 * ThisStage::kRowBytes + lane / 8 * 16;
+    for (int i = 0; i < num_units; ++i) {
+      const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
+      barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
+      barrier_wait(Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
+                   position_.parity);
+      if (is_mine) {
+        const ChunkView chunk = {stage + warp_ * Format::kPieceBytes,
+                                 shared_address(stage) + ThisStage::kActivations + lane_row,
+                                 reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + lane % 4};
+        multiply_chunk<Format, Shape>(chunk, sums);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(ring_.emptied(position_.stage));
+      position_.advance(params_.num_stages);
+    }
+    if (is_mine) leave_partial<Shape>(params_.linear, begins_group, warp_, sums);
+  }
+
+  __device__ void finish(int group) const {
+    const int first_unit = group * params_.grid.num_chunks;
+    combine<Shape>(params_.linear, params_.block_of_unit(first_unit),
+                   params_.block_of_unit(first_unit + params_.grid.num_chunks - 1),
+                   group * params_.grid.pieces_per_group + warp_, warp_);
+  }
+
   const Params& params_;
-  uint32_t ring_;
-  uint32_t filled_;
-  int lane_;
-  int stage_bytes_;
-  WarpShare share_;
+  const Ring& ring_;
+  const uint8_t* stages_;
+  int warp_;
+  RingPosition position_;
 };
 
-/// Weights never change, so the ring is filled with them before the predecessors have ended; activations follow.
-template <class Format, int kTokenTiles>
-__device__ void load(const Params& params, uint32_t ring, uint32_t filled, uint32_t emptied) {
-  const Loader<Format, kTokenTiles> loader(params, ring, filled);
-  const int rounds = rounds_of_block(params);
-  const int ahead = min(rounds, params.num_stages);
-  for (int round = 0; round < ahead; ++round) loader.load_weights(round, round);
-  wait_for_predecessors();
-  for (int round = 0; round < ahead; ++round) loader.load_activations(round, round);
-  int stage = 0;
-  uint32_t parity = 0;
-  for (int round = ahead; round < rounds; ++round) {
-    barrier_wait(emptied + stage * 8, parity);
-    loader.load_weights(round, stage);
-    loader.load_activations(round, stage);
-    if (++stage == params.num_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-#ifdef LATE_TRIGGER
-  let_dependents_start();
-#endif
-}
-
-// ---- the multiplying warps ----
-
-template <int kTokenTiles>
-using Sums = float4[kTilesPerPiece][kTokenTiles];
-
-/// Adds one chunk of columns in ascending order; a half of it (one 16-byte vector a lane and row tile) at a time.
-template <class Format, int kTokenTiles>
-__device__ void multiply_chunk(const uint8_t* piece, uint32_t activations, Sums<kTokenTiles>& sums) {
-  using ScaleVector = typename Format::ScaleVector;
-  const int lane = threadIdx.x % kWarpSize;
-  const uint32_t lane_row = activations + lane % 8 * Stage<Format>::kRowBytes + lane / 8 * 16;
-  constexpr int kBlocksPerVector = Format::kBlocks / 2;
-  alignas(16) uint32_t words[kTilesPerPiece][4];
-  alignas(16) __half scales[kTilesPerPiece][2][Format::kBlocks];
-#pragma unroll
-  for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-    *reinterpret_cast<ScaleVector*>(&scales[tile][0][0]) =
-        reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
-  }
-#pragma unroll
-  for (int block = 0; block < Format::kBlocks; ++block) {
-    if (block % kBlocksPerVector == 0) {
-#pragma unroll
-      for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-        *reinterpret_cast<uint4*>(&words[tile][0]) =
-            reinterpret_cast<const uint4*>(piece)[(tile * 2 + block / kBlocksPerVector) * kWarpSize + lane];
-      }
-    }
-    uint32_t weights[kTilesPerPiece][2][4];
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-      const __half2 low = __half2half2(scales[tile][0][block]);
-      const __half2 high = __half2half2(scales[tile][1][block]);
-      Format::unpack(weights[tile][0], words[tile], block % kBlocksPerVector * 2, low, high);
-      Format::unpack(weights[tile][1], words[tile], block % kBlocksPerVector * 2 + 1, low, high);
-    }
-#pragma unroll
-    for (int tokens = 0; tokens < kTokenTiles; ++tokens) {
-      uint32_t x[4];  // 32 columns of 8 tokens
-      load_matrices(x, lane_row + tokens * kTokenTile * Stage<Format>::kRowBytes + block * kBlockColumns * 2);
-#pragma unroll
-      for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-        multiply_add(sums[tile][tokens], weights[tile][0], x[0], x[1]);
-        multiply_add(sums[tile][tokens], weights[tile][1], x[2], x[3]);
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void add(float4& sum, const float4& other) {
-  sum.x += other.x;
-  sum.y += other.y;
-  sum.z += other.z;
-  sum.w += other.w;
-}
-
-/// Adds the K slices of a block in order; the warps of slice 0 end up with the sums.
-template <int kTokenTiles>
-__device__ void add_slices(int warp_slices, int warp, float4* exchange, Sums<kTokenTiles>& sums) {
-  constexpr int kVectors = kTilesPerPiece * kTokenTiles;
-  const int lane = threadIdx.x % kWarpSize;
-  const int pieces_per_block = kConsumerWarps / warp_slices;
-  const auto meet = [] { asm volatile("bar.sync %0, %1;" ::"n"(kReductionBarrier), "n"(kConsumerWarps * kWarpSize) : "memory"); };
-  meet();  // the ring is no longer read: its memory carries the sums
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    exchange[(warp * kVectors + i) * kWarpSize + lane] = sums[i / kTokenTiles][i % kTokenTiles];
-  }
-  meet();
-  if (warp >= pieces_per_block) return;
-  for (int slice = 1; slice < warp_slices; ++slice) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      add(sums[i / kTokenTiles][i % kTokenTiles],
-          exchange[((slice * pieces_per_block + warp) * kVectors + i) * kWarpSize + lane]);
-    }
-  }
-}
-
-/// Hands this block's sums to the last of the blocks that share them; true in that one, with all splits added in order.
-template <int kTokenTiles>
-__device__ bool add_splits(const LowbitLinear& linear, int row_piece, Sums<kTokenTiles>& sums) {
-  constexpr int kVectors = kTilesPerPiece * kTokenTiles;
-  const int lane = threadIdx.x % kWarpSize;
-  const int splits = linear.plan.splits;
-  const int own = blockIdx.x % splits;
-  auto* partials = reinterpret_cast<float4*>(linear.partials) +
-                   static_cast<size_t>(row_piece) * splits * kVectors * kWarpSize + lane;
-  const auto is_used = [&](int i) { return i % kTokenTiles * kTokenTile + lane % 4 * 2 < linear.num_rows; };
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    if (is_used(i)) __stcg(partials + (own * kVectors + i) * kWarpSize, sums[i / kTokenTiles][i % kTokenTiles]);
-  }
-  __syncwarp();
-  uint32_t earlier = 0;
-  if (lane == 0) {
-    __threadfence();
-    earlier = atomicAdd(linear.arrivals + row_piece, 1u);
-    __threadfence();
-  }
-  earlier = __shfl_sync(~0u, earlier, 0);
-  if (earlier != static_cast<uint32_t>(splits - 1)) return false;
-  if (lane == 0) linear.arrivals[row_piece] = 0;
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) sums[i / kTokenTiles][i % kTokenTiles] = {};
-  for (int split = 0; split < splits; ++split) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (is_used(i)) add(sums[i / kTokenTiles][i % kTokenTiles], __ldcg(partials + (split * kVectors + i) * kWarpSize));
-    }
-  }
-  return true;
-}
-
-// ---- the epilogue ----
-
-__device__ void write_output(const LowbitLinear& linear, int token, int row, int num_columns, float value) {
-  const size_t index = static_cast<size_t>(token) * num_columns + row;
-  if (linear.output_type == OutputType::kF16) {
-    if (linear.residual) value += __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index));
-    static_cast<__half*>(linear.out)[index] = __float2half_rn(value);
-  } else {
-    if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
-    static_cast<float*>(linear.out)[index] = value;
-  }
-}
-
-__device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
-
-template <int kTokenTiles>
-__device__ void finish(const LowbitLinear& linear, int row_piece, const Sums<kTokenTiles>& sums) {
-  const int lane = threadIdx.x % kWarpSize;
-  const int num_features = linear.shape.out_features;
-  const bool gated = linear.activation == Activation::kSwiGlu;
-  const int first_row = row_piece * kPieceRows + lane / 4;
-#pragma unroll
-  for (int tokens = 0; tokens < kTokenTiles; ++tokens) {
-#pragma unroll
-    for (int corner = 0; corner < 4; ++corner) {  // x, y, z, w of the fragment
-      const int token = tokens * kTokenTile + lane % 4 * 2 + corner % 2;
-      if (token >= linear.num_rows) continue;
-      float values[kTilesPerPiece];
-#pragma unroll
-      for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-        const float4 sum = sums[tile][tokens];
-        values[tile] = corner == 0 ? sum.x : corner == 1 ? sum.y : corner == 2 ? sum.z : sum.w;
-        const int row = first_row + tile * kTileRows + corner / 2 * 8;
-        if (linear.bias && row < num_features) values[tile] += __ldg(linear.bias + row);
-      }
-      const int row = first_row + corner / 2 * 8;
-      if (gated) {
-        const int column = row_piece * kTileRows + lane / 4 + corner / 2 * 8;
-        if (column < num_features / 2) write_output(linear, token, column, num_features / 2, swiglu(values[0], values[1]));
-      } else {
-        if (row < num_features) write_output(linear, token, row, num_features, values[0]);
-        if (row + kTileRows < num_features) write_output(linear, token, row + kTileRows, num_features, values[1]);
-      }
-    }
-  }
-}
-
-template <class Format, int kTokenTiles>
-__device__ void multiply(const Params& params, const uint8_t* ring, uint32_t filled, uint32_t emptied, int warp) {
-  const WarpShare share = share_of_warp(params, warp);
-  const int warp_slices = params.linear.plan.warp_slices;
-  const int stage_bytes = Stage<Format>::bytes(kTokenTiles, warp_slices);
-  const uint8_t* piece = ring + warp * Format::kPieceBytes;
-  const uint32_t activations = shared_address(ring) + Stage<Format>::kWeightBytes +
-                               share.slice_in_block * Stage<Format>::slice_bytes(kTokenTiles);
-  Sums<kTokenTiles> sums = {};
-  int stage = 0;
-  uint32_t parity = 0;
-  const int rounds = rounds_of_block(params);
-  for (int round = 0; round < rounds; ++round) {
-    barrier_wait(filled + stage * 8, parity);
-    if (round < share.num_chunks) {
-      multiply_chunk<Format, kTokenTiles>(piece + stage * stage_bytes, activations + stage * stage_bytes, sums);
-    }
-    __syncwarp();
-    if (threadIdx.x % kWarpSize == 0) barrier_arrive(emptied + stage * 8);
-    if (++stage == params.num_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  wait_for_predecessors();  // over long ago; makes this warp's own reads and writes follow it
-  if (warp_slices > 1) {
-    add_slices<kTokenTiles>(warp_slices, warp, reinterpret_cast<float4*>(const_cast<uint8_t*>(ring)), sums);
-    if (share.slice_in_block > 0) return;
-  }
-  if (share.row_piece >= params.row_pieces) return;
-  if (params.linear.plan.splits > 1 && !add_splits<kTokenTiles>(params.linear, share.row_piece, sums)) return;
-  finish<kTokenTiles>(params.linear, share.row_piece, sums);
-}
-
-#ifndef WIDE_BLOCKS
-#define WIDE_BLOCKS 1
-#endif
-/// Two blocks on a multiprocessor let the next linear's read ahead while this one's finish.
-__host__ __device__ constexpr int blocks_per_sm(int token_tiles) { return token_tiles <= 4 ? 2 : WIDE_BLOCKS; }
-
-template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kThreads, blocks_per_sm(kTokenTiles)) lowbit_linear_kernel(const __grid_constant__ Params params) {
+template <class Format, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
+    lowbit_linear_kernel(const __grid_constant__ Params params) {
   extern __shared__ __align__(128) uint8_t shared[];
-  const uint32_t filled = shared_address(shared);
-  const uint32_t emptied = filled + kMaxStages * 8;
-  uint8_t* ring = shared + kBarrierBytes;
-#ifndef LATE_TRIGGER
+  uint8_t* stages = shared + Ring::kBarrierBytes;
+  const Ring ring = {shared_address(shared), shared_address(stages)};
   let_dependents_start();
-#endif
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < params.num_stages; ++stage) {
-      barrier_init(filled + stage * 8, kWarpSize);
-      barrier_init(emptied + stage * 8, kConsumerWarps);
-    }
-    barrier_init_fence();
-  }
+  if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kActivationWarps);
   __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
-  if (warp == kConsumerWarps) {
-    load<Format, kTokenTiles>(params, shared_address(ring), filled, emptied);
+  const int num_units = params.first_unit(blockIdx.x + 1) - params.first_unit(blockIdx.x);
+  if (warp == kWeightWarp) {
+    load_weights<Format, Shape>(params, ring, num_units);
   } else {
-    multiply<Format, kTokenTiles>(params, ring, filled, emptied, warp);
+    wait_for_predecessors();
+    if (warp >= kFirstActivationWarp) {
+      ActivationLoader<Format, Shape>(params, ring).run(num_units);
+    } else {
+      Multiplier<Format, Shape>(params, ring, stages).run();
+    }
   }
 }
 
 // ---- the launcher ----
 
-template <class Format, int kTokenTiles>
-int stages_that_fit(const LowbitPlan& plan, const DeviceLimits& limits) {
+template <class Format, class Shape>
+int stages_that_fit(const DeviceLimits& limits) {
   constexpr size_t kReservedBytes = 1024;  // by the driver, a block
-  const size_t budget = min(limits.shared_bytes_per_block, limits.shared_bytes_per_sm / blocks_per_sm(kTokenTiles) - kReservedBytes);
-  const size_t stage_bytes = Stage<Format>::bytes(kTokenTiles, plan.warp_slices);
-  return static_cast<int>(min((budget - kBarrierBytes) / stage_bytes, static_cast<size_t>(kMaxStages)));
+  const size_t budget = std::min(limits.shared_bytes_per_block,
+                                 limits.shared_bytes_per_sm / Shape::kBlocksPerSm - kReservedBytes);
+  return static_cast<int>(std::min<size_t>((budget - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
 }
 
 /// Code built for 9.0 and later waits for its predecessors itself; older code must not be started early.
@@ -400,25 +198,19 @@ cudaError_t starts_early(Kernel kernel, bool* early_out) {
   return status;
 }
 
-template <class Format, int kTokenTiles>
+template <class Format, class Shape>
 cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
-  const auto kernel = lowbit_linear_kernel<Format, kTokenTiles>;
+  const auto kernel = lowbit_linear_kernel<Format, Shape>;
   Params params;
   params.linear = linear;
-  params.row_pieces = (linear.shape.out_features + kPieceRows - 1) / kPieceRows;
-  params.num_chunks = (linear.shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns;
-  params.num_stages = stages_that_fit<Format, kTokenTiles>(linear.plan, limits);
+  params.grid = unit_grid<Format>(linear.shape);
+  params.num_stages = stages_that_fit<Format, Shape>(limits);
   if (params.num_stages < 1) return cudaErrorInvalidConfiguration;
-  const int pieces_per_block = kConsumerWarps / linear.plan.warp_slices;
-  const int row_blocks = (params.row_pieces + pieces_per_block - 1) / pieces_per_block;
 
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(row_blocks * linear.plan.splits);
-  config.blockDim = dim3(kThreads);
-  const size_t exchange_bytes = static_cast<size_t>(kConsumerWarps) * kTilesPerPiece * kTokenTiles * kWarpSize * 16;
-  const size_t ring_bytes =
-      static_cast<size_t>(params.num_stages) * Stage<Format>::bytes(kTokenTiles, linear.plan.warp_slices);
-  config.dynamicSmemBytes = kBarrierBytes + (linear.plan.warp_slices > 1 ? max(ring_bytes, exchange_bytes) : ring_bytes);
+  config.gridDim = dim3(linear.plan.num_blocks);
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = Ring::kBarrierBytes + static_cast<size_t>(params.num_stages) * Stage<Format, Shape>::kBytes;
   config.stream = stream;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -436,19 +228,19 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
 
 template <class Format>
 cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
-  if (linear.num_rows <= 8) return launch<Format, 1>(linear, limits, stream);
-  if (linear.num_rows <= 16) return launch<Format, 2>(linear, limits, stream);
-  if (linear.num_rows <= 32) return launch<Format, 4>(linear, limits, stream);
-  return launch<Format, 8>(linear, limits, stream);
+  if (linear.num_rows <= 8) return launch<Format, Shape<1>>(linear, limits, stream);
+  if (linear.num_rows <= 16) return launch<Format, Shape<2>>(linear, limits, stream);
+  if (linear.num_rows <= 32) return launch<Format, Shape<4>>(linear, limits, stream);
+  return launch<Format, Shape<8>>(linear, limits, stream);
 }
 
 bool is_valid(const LowbitLinear& linear) {
-  const LowbitPlan plan = linear.plan;
-  const bool plan_fits = (plan.warp_slices == 1 || plan.warp_slices == 2 || plan.warp_slices == 4 || plan.warp_slices == 8) &&
-                         plan.splits >= 1;
-  const bool shape_fits = linear.shape.in_features > 0 && linear.shape.in_features % 8 == 0 && linear.shape.out_features > 0;
-  const bool gate_fits = linear.activation == Activation::kNone || linear.shape.out_features % kPieceRows == 0;
-  return plan_fits && shape_fits && gate_fits && linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
+  const LowbitShape& shape = linear.shape;
+  const bool shape_fits = shape.in_features > 0 && shape.in_features % 8 == 0 && shape.out_features > 0;
+  const bool gate_fits = linear.activation == Activation::kNone || shape.out_features % kPieceRows == 0;
+  const bool rows_fit = linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
+  return shape_fits && gate_fits && rows_fit && linear.plan.num_blocks >= 1 &&
+         linear.plan.num_blocks <= unit_grid(shape).num_units();
 }
 
 }  // namespace

@@ -1,38 +1,26 @@
-// How the K sums of a low-bit linear are cut over warps and thread blocks. Host arithmetic only.
+// Sizes of a low-bit linear: its weight, its scratch and the number of thread blocks. Host arithmetic only.
 #include <algorithm>
 
 #include "kernels.h"
 #include "lowbit_format.cuh"
 
 namespace pilotfish::cuda {
-namespace {
-
-constexpr int kWarpsPerBlock = 8;
-
-int ceil_divide(int a, int b) { return (a + b - 1) / b; }
-
-int num_chunks(const LowbitShape& shape) {
-  return ceil_divide(shape.in_features, shape.format == WeightFormat::kInt4 ? Int4::kChunkColumns : Int8::kChunkColumns);
-}
-
-int num_row_pieces(const LowbitShape& shape) { return ceil_divide(shape.out_features, kPieceRows); }
-
-}  // namespace
 
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits) {
-  const int row_blocks = ceil_divide(num_row_pieces(shape), kWarpsPerBlock);
-  const int splits = std::clamp(limits.num_sms / row_blocks, 1, num_chunks(shape));
-  return {1, splits};
+  return {std::min(limits.num_sms, unit_grid(shape).num_units())};
 }
 
-size_t lowbit_partial_bytes(const LowbitShape& shape, const LowbitPlan& plan, int num_rows) {
-  if (plan.splits == 1) return 0;
+size_t lowbit_weight_bytes(const LowbitShape& shape) {
+  const UnitGrid grid = unit_grid(shape);
+  const size_t piece_bytes = shape.format == WeightFormat::kInt4 ? Int4::kPieceBytes : Int8::kPieceBytes;
+  return static_cast<size_t>(grid.num_pieces) * grid.num_chunks * piece_bytes;
+}
+
+size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows) {
   int padded_rows = 8;
   while (padded_rows < num_rows) padded_rows *= 2;
-  return static_cast<size_t>(num_row_pieces(shape)) * plan.splits * kPieceRows * padded_rows * sizeof(float);
+  return static_cast<size_t>(plan.num_blocks) * kPartialsPerBlock * kMaxGroupPieces * kPieceRows * padded_rows * sizeof(float);
 }
-
-size_t lowbit_arrival_count(const LowbitShape& shape) { return num_row_pieces(shape); }
 
 cudaError_t read_device_limits(DeviceLimits* limits_out) {
   int device = 0;

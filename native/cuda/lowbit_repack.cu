@@ -68,10 +68,12 @@ __device__ OperandPlace operand_place(int lane, int pair, int neighbour) {
 template <class Format, class Packed>
 __device__ uint32_t operand_word(const Source<Packed>& source, int tile, int first_column, int lane, int word_index) {
   uint32_t word = 0;
-  if constexpr (Packed::kBits == 4) {  // a word is a step; nibble pair and pair + 4 are neighbours
+  if constexpr (Packed::kBits == 4) {  // a word is a step; Int4 names the bits
     for (int nibble = 0; nibble < 8; ++nibble) {
       const OperandPlace place = operand_place(lane, nibble % 4, nibble / 4);
-      word |= source.integer(tile, place.row, first_column + word_index * kStepColumns + place.column) << (4 * nibble);
+      const uint32_t integer = source.integer(tile, place.row, first_column + word_index * kStepColumns + place.column);
+      const int first_bit = 2 + nibble % 4 * 4 + nibble / 4 * 16;
+      word |= __funnelshift_l(integer, integer, first_bit);
     }
   } else {  // two words are a step
     for (int byte = 0; byte < 4; ++byte) {
@@ -84,15 +86,18 @@ __device__ uint32_t operand_word(const Source<Packed>& source, int tile, int fir
 
 /// One thread writes one word of integers and, where there is one, one scale.
 template <class Format, class Packed>
-__global__ void repack_kernel(Source<Packed> source, uint8_t* weights, int num_chunks, size_t num_words) {
+__global__ void repack_kernel(Source<Packed> source, uint8_t* weights, UnitGrid grid) {
   constexpr int kWordsPerPiece = kIntegerBytes / 4;
   constexpr int kScalesPerPiece = kPieceRows * Format::kBlocks;
   const size_t index = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (index >= num_words) return;
   const size_t piece = index / kWordsPerPiece;
+  if (piece >= static_cast<size_t>(grid.num_pieces) * grid.num_chunks) return;
   const int word = index % kWordsPerPiece;
-  const int first_tile = static_cast<int>(piece / num_chunks) * kTilesPerPiece;
-  const int first_column = static_cast<int>(piece % num_chunks) * Format::kChunkColumns;
+  const int group = static_cast<int>(piece / (grid.pieces_per_group * grid.num_chunks));
+  const int in_group = static_cast<int>(piece - grid.first_piece(group, 0));
+  const int pieces_of_group = grid.pieces_of_group(group);
+  const int first_tile = (group * grid.pieces_per_group + in_group % pieces_of_group) * kTilesPerPiece;
+  const int first_column = in_group / pieces_of_group * Format::kChunkColumns;
   uint8_t* target = weights + piece * Format::kPieceBytes;
 
   // [tile][vector][lane][word]
@@ -109,29 +114,18 @@ __global__ void repack_kernel(Source<Packed> source, uint8_t* weights, int num_c
   }
 }
 
-template <class Format>
-size_t num_pieces(const LowbitShape& shape) {
-  const size_t row_pieces = (shape.out_features + kPieceRows - 1) / kPieceRows;
-  return row_pieces * ((shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns);
-}
-
 template <class Format, class Packed>
 cudaError_t repack(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream) {
   const Source<Packed> source = {static_cast<const uint8_t*>(packed), (shape.out_features + kTileRows - 1) / kTileRows,
                                  (shape.in_features + kGroupColumns - 1) / kGroupColumns};
-  const size_t num_words = num_pieces<Format>(shape) * (kIntegerBytes / 4);
-  const int num_chunks = (shape.in_features + Format::kChunkColumns - 1) / Format::kChunkColumns;
+  const UnitGrid grid = unit_grid<Format>(shape);
+  const size_t num_words = static_cast<size_t>(grid.num_pieces) * grid.num_chunks * (kIntegerBytes / 4);
   repack_kernel<Format><<<static_cast<unsigned>((num_words + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      source, static_cast<uint8_t*>(weights_out), num_chunks, num_words);
+      source, static_cast<uint8_t*>(weights_out), grid);
   return cudaGetLastError();
 }
 
 }  // namespace
-
-size_t lowbit_weight_bytes(const LowbitShape& shape) {
-  return shape.format == WeightFormat::kInt4 ? num_pieces<Int4>(shape) * Int4::kPieceBytes
-                                             : num_pieces<Int8>(shape) * Int8::kPieceBytes;
-}
 
 cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream) {
   return shape.format == WeightFormat::kInt4 ? repack<Int4, PackedInt4>(shape, packed, weights_out, stream)

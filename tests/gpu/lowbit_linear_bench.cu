@@ -52,7 +52,7 @@ class Chain {
  public:
   Chain(const std::vector<LowbitShape>& shapes, const std::vector<LowbitPlan>& plans) : shapes_(shapes), plans_(plans) {
     CUDA_CHECK(read_device_limits(&limits_));
-    size_t widest = 0, partial_bytes = 0, arrivals = 0;
+    size_t widest = 0, partial_bytes = 0;
     std::vector<PackedWeight> originals;
     for (size_t i = 0; i < shapes.size(); ++i) {
       if (i < 2) originals.push_back(random_weight(shapes[i], i + 7));
@@ -61,18 +61,14 @@ class Chain {
       widest = std::max<size_t>({widest, static_cast<size_t>(shapes[i].in_features), static_cast<size_t>(shapes[i].out_features)});
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
-      for (int slices = 1; slices <= 8; slices *= 2) partial_bytes = std::max(partial_bytes, lowbit_partial_bytes(shapes[i], {slices, 16}, kMaxLinearRows));
-      arrivals = std::max(arrivals, lowbit_arrival_count(shapes[i]));
+      partial_bytes = std::max(partial_bytes, lowbit_partial_bytes(plans[i % plans.size()], kMaxLinearRows));
     }
     buffers_.emplace_back(random_halves(widest * kMaxLinearRows, 3));
     buffers_.emplace_back(widest * kMaxLinearRows);
     partials_.emplace_back(partial_bytes / sizeof(float));
-    arrivals_.emplace_back(arrivals);
-    arrivals_.back().clear();
   }
 
   size_t weight_bytes() const { return weight_bytes_; }
-  void set_plans(const std::vector<LowbitPlan>& plans) { plans_ = plans; }
   void fill_input(const std::vector<__half>& values) const {
     CUDA_CHECK(cudaMemcpy(buffers_[0].get(), values.data(), values.size() * 2, cudaMemcpyHostToDevice));
   }
@@ -89,7 +85,6 @@ class Chain {
       linear.out = buffers_[(i + 1) % 2].get();
       linear.num_rows = num_rows;
       linear.partials = partials_[0].get();
-      linear.arrivals = arrivals_[0].get();
       CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
       after();
     }
@@ -105,7 +100,6 @@ class Chain {
   std::vector<DeviceArray<uint8_t>> weights_;
   std::vector<DeviceArray<__half>> buffers_;
   std::vector<DeviceArray<float>> partials_;
-  std::vector<DeviceArray<uint32_t>> arrivals_;
   size_t weight_bytes_ = 0;
 };
 
@@ -153,7 +147,7 @@ void print_row(const char* name, const Chain& chain, std::initializer_list<int> 
 }  // namespace
 }  // namespace pilotfish::cuda::test
 
-int main(int argc, char** argv) {
+int main() {
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
   cudaDeviceProp properties;
@@ -173,16 +167,6 @@ int main(int argc, char** argv) {
     for (int twice = 0; twice < 2; ++twice) {
       const std::string name = std::string(format == WeightFormat::kInt4 ? "int4" : "int8") + " default plan";
       print_row(name.c_str(), chain, {1, 2, 4, 8, 16, 32, 64});
-    }
-    if (argc > 1 && std::strcmp(argv[1], "--sweep") == 0 && format == WeightFormat::kInt4) {
-      for (const LowbitPlan first : {LowbitPlan{1, 3}, {2, 3}, {2, 1}, {4, 1}, {8, 1}, {1, 6}, {2, 2}}) {
-        for (const LowbitPlan second : {LowbitPlan{1, 8}, {2, 4}, {4, 2}, {8, 1}, {1, 4}}) {
-          chain.set_plans({first, second});
-          const std::string name = std::to_string(first.warp_slices) + "x" + std::to_string(first.splits) + " / " +
-                                   std::to_string(second.warp_slices) + "x" + std::to_string(second.splits);
-          print_row(name.c_str(), chain, {1, 8, 16, 64});
-        }
-      }
     }
   }
 }

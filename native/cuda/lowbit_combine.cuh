@@ -1,0 +1,144 @@
+// The end of a low-bit linear: sums that several thread blocks share are added in the order of K, then bias, SwiGLU and
+// residual are applied and the result is written.
+#pragma once
+
+#include "common.cuh"
+#include "kernels.h"
+#include "lowbit_stage.cuh"
+
+namespace pilotfish::cuda {
+
+__device__ __forceinline__ void add(float4& sum, const float4& other) {
+  sum.x += other.x;
+  sum.y += other.y;
+  sum.z += other.z;
+  sum.w += other.w;
+}
+
+/// Where one warp of a block leaves the sums of a row group that it did not see whole: one place for a group it enters
+/// in the middle, one for a group it begins. A place is [row tiles][token tiles][lanes] float4.
+template <class Shape>
+__device__ float4* partial_sums(const LowbitLinear& linear, int block, bool begins_group, int warp) {
+  const size_t place = (static_cast<size_t>(block) * kPartialsPerBlock + begins_group) * kConsumerWarps + warp;
+  return reinterpret_cast<float4*>(linear.partials) + place * kTilesPerPiece * Shape::kTokenTiles * kWarpSize +
+         threadIdx.x % kWarpSize;
+}
+
+/// True where this lane's sums of a token tile belong to tokens of the pass.
+__device__ __forceinline__ bool is_used(const LowbitLinear& linear, int token_tile) {
+  return token_tile * kTokenTile + static_cast<int>(threadIdx.x % 4) * 2 < linear.num_rows;
+}
+
+template <class Shape>
+__device__ void leave_partial(const LowbitLinear& linear, bool begins_group, int warp,
+                              const float4 (&sums)[kTilesPerPiece][Shape::kTokenTiles]) {
+  float4* partial = partial_sums<Shape>(linear, blockIdx.x, begins_group, warp);
+#pragma unroll
+  for (int i = 0; i < kTilesPerPiece * Shape::kTokenTiles; ++i) {
+    const int tokens = i % Shape::kTokenTiles;
+    if (is_used(linear, tokens)) store_relaxed(partial + i * kWarpSize, sums[i / Shape::kTokenTiles][tokens]);
+  }
+}
+
+/// Adds the sums of one token tile that blocks first..last left, in this order, waiting for each, and clears their places.
+/// As many as registers allow are read at a time, all again until all are there.
+template <class Shape>
+__device__ void add_partials(const LowbitLinear& linear, int first, int last, int warp, int token_tile,
+                             float4 (&totals)[kTilesPerPiece]) {
+  constexpr int kParts = 5;
+  constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kConsumerWarps * kTilesPerPiece *
+                             Shape::kTokenTiles * kWarpSize;  // from a block to the next
+  constexpr int kTileStride = Shape::kTokenTiles * kWarpSize;
+  const float nan = __uint_as_float(kNotWritten);
+  float4* head = partial_sums<Shape>(linear, first, true, warp) + token_tile * kWarpSize;
+  float4* place = partial_sums<Shape>(linear, first, false, warp) + token_tile * kWarpSize;
+#pragma unroll 1
+  for (int left = last - first + 1; left > 0; left -= kParts) {
+    float4 parts[kParts][kTilesPerPiece];
+    bool complete;
+    do {
+#pragma unroll
+      for (int i = 0; i < kParts * kTilesPerPiece; ++i) parts[i / kTilesPerPiece][i % kTilesPerPiece] = {};
+      complete = true;
+#pragma unroll
+      for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
+        const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
+        if (part < left) parts[part][tile] = load_relaxed((part ? place + part * kStride : head) + tile * kTileStride);
+      }
+#pragma unroll
+      for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
+        complete = complete && is_written(parts[i / kTilesPerPiece][i % kTilesPerPiece]);
+      }
+    } while (!complete);
+#pragma unroll
+    for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
+      const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
+      if (part >= left) continue;
+      store_relaxed((part ? place + part * kStride : head) + tile * kTileStride, make_float4(nan, nan, nan, nan));
+      add(totals[tile], parts[part][tile]);
+    }
+    place += kParts * kStride;
+    head = place;
+  }
+}
+
+// ---- the epilogue ----
+
+__device__ void write_output(const LowbitLinear& linear, int token, int column, int num_columns, float value) {
+  if (column >= num_columns) return;
+  const size_t index = static_cast<size_t>(token) * num_columns + column;
+  if (linear.output_type == OutputType::kF16) {
+    if (linear.residual) value += __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index));
+    static_cast<__half*>(linear.out)[index] = __float2half_rn(value);
+  } else {
+    if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
+    static_cast<float*>(linear.out)[index] = value;
+  }
+}
+
+__device__ __forceinline__ float with_bias(const LowbitLinear& linear, int row, float value) {
+  return linear.bias && row < linear.shape.out_features ? value + __ldg(linear.bias + row) : value;
+}
+
+__device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
+
+/// Writes the sums of one piece and one token tile. With SwiGLU a piece is a gate and an up tile.
+__device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece, int token_tile,
+                                           const float4 (&sums)[kTilesPerPiece]) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int num_features = linear.shape.out_features;
+  const float values[kTilesPerPiece][4] = {{sums[0].x, sums[0].y, sums[0].z, sums[0].w},
+                                           {sums[1].x, sums[1].y, sums[1].z, sums[1].w}};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = token_tile * kTokenTile + lane % 4 * 2 + i % 2;
+    const int row_in_tile = lane / 4 + i / 2 * 8;
+    const int row = piece * kPieceRows + row_in_tile;
+    if (token >= linear.num_rows) continue;
+    const float first = with_bias(linear, row, values[0][i]), second = with_bias(linear, row + kTileRows, values[1][i]);
+    if (linear.activation == Activation::kSwiGlu) {
+      write_output(linear, token, piece * kTileRows + row_in_tile, num_features / 2, swiglu(first, second));
+    } else {
+      write_output(linear, token, row, num_features, first);
+      write_output(linear, token, row + kTileRows, num_features, second);
+    }
+  }
+}
+
+/// Adds what blocks first..last left of a piece and writes it. The blocks share the token tiles, the last one takes the
+/// first: up to 8 tokens a block waits only for blocks that started before it. A loop, not straight code: instructions that
+/// run once a launch cost more to fetch than to execute.
+template <class Shape>
+__device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp) {
+  const int num_blocks = last - first + 1;
+#pragma unroll 1
+  for (int token_tile = last - static_cast<int>(blockIdx.x); token_tile * kTokenTile < linear.num_rows;
+       token_tile += num_blocks) {
+    float4 totals[kTilesPerPiece] = {};
+    if (is_used(linear, token_tile)) add_partials<Shape>(linear, first, last, warp, token_tile, totals);
+    __syncwarp();
+    write_tile(linear, piece, token_tile, totals);
+  }
+}
+
+}  // namespace pilotfish::cuda
