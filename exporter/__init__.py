@@ -2,8 +2,9 @@
 
 from .bundle import check_bundle, read_manifest
 from .errors import ExportError
+from .model_export import ModelSummary
 from .options import ExportOptions, ModelFormats
-from .pipeline import ExportResult, ModelSummary, export
+from .pipeline import ExportResult, export
 from .progress import NoProgress, Progress
 
 __all__ = [

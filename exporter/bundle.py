@@ -45,9 +45,8 @@ def check_bundle(folder: Path) -> Manifest:
     for model in manifest.models.values():
         for tensor in model.tensors:
             if tensor.offset + tensor.bytes > model.weights.bytes:
-                raise BundleCorruptError(
-                    f"tensor {tensor.name} ends at byte {tensor.offset + tensor.bytes}, {model.weights.file} has {model.weights.bytes}"
-                )
+                end, size = tensor.offset + tensor.bytes, model.weights.bytes
+                raise BundleCorruptError(f"tensor {tensor.name} ends at byte {end}, {model.weights.file} has {size}")
     return manifest
 
 
@@ -64,7 +63,7 @@ def _check_file(folder: Path, entry: FileEntry | TokenizerEntry) -> None:
         raise BundleMissingError(f"{path} is missing from the bundle")
     size = path.stat().st_size
     if size != entry.bytes:
-        raise BundleCorruptError(f"{path} has {size} bytes, expected {entry.bytes}; the file is incomplete or was changed")
+        raise BundleCorruptError(f"{path} has {size} bytes, expected {entry.bytes}; it is incomplete or changed")
     found = sha256_of(path)
     if found != entry.sha256:
         raise BundleCorruptError(f"{path} has sha256 {found}, expected {entry.sha256}; the file was changed")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import OutputExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _READ_BYTES = 1 << 20
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from .passes import Plan
-from .weights import StoredTensor
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .passes import Plan
+    from .weights import StoredTensor
 
 _DTYPES = {"u8": ir.DataType.UINT8, "f32": ir.DataType.FLOAT}
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from . import smollm2
 from .errors import CheckpointError, UnsupportedModelError
 from .files import sha256_of
 from .rotary_tables import check_rope_type
@@ -40,7 +41,7 @@ class Checkpoint:
 
 
 def load_checkpoint(name: str) -> Checkpoint:
-    """Finds a checkpoint and reads its configuration and tokenizer.
+    """Finds a checkpoint and reads its configuration and tokenizer; "smollm2" names the default target.
 
     Raises:
         CheckpointError: no such file, folder or hub id, or not a language model.
@@ -49,12 +50,12 @@ def load_checkpoint(name: str) -> Checkpoint:
     """
     path = Path(name)
     if not path.exists():
-        path = _download(name)
+        path = smollm2.fetch_default_target(smollm2.default_cache()) if name == smollm2.NAME else _download(name)
     if path.is_file():
         return _load_gguf(path)
     config = _config(str(path), None)
     return Checkpoint(
-        id=path.name if Path(name).exists() else name,
+        id=path.name if path == Path(name) else name,
         path=path,
         config=config,
         tokenizer=load_tokenizer(str(path), None, config),
@@ -74,7 +75,7 @@ def _load_gguf(path: Path) -> Checkpoint:
 def _config(folder: str, gguf_file: str | None) -> PretrainedConfig:
     where = str(Path(folder) / gguf_file) if gguf_file else folder
     try:
-        config = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         raise CheckpointError(f"{where} has no readable model configuration: {str(error).splitlines()[0]}") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -94,7 +95,8 @@ def _download(name: str) -> Path:
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise CheckpointError(f"{name} is neither a local path nor a model id on the hub") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise CheckpointError(f"{name} is no local path, and the model hub cannot be reached: {type(error).__name__}") from error
+        reason = f"the model hub cannot be reached ({type(error).__name__})"
+        raise CheckpointError(f"{name} is not a local path, and {reason}") from error
 
 
 def _hub_licence(folder: Path) -> str | None:
@@ -110,7 +112,6 @@ def _hub_licence(folder: Path) -> str | None:
         if line == "---":
             break
     return None
-
 
 
 def load_tokenizer_of(name: str) -> TokenizerInfo | None:

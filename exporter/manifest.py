@@ -1,4 +1,4 @@
-"""manifest.json as frozen dataclasses: the names and types of native/GRAPH.md, written and read by one table of fields."""
+"""manifest.json as frozen dataclasses: the names and types of native/GRAPH.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
 from .errors import BundleCorruptError, BundleVersionError
-from .weights import StoredTensor
+from .weights import StoredTensor  # noqa: TC001 - get_type_hints reads it
 
 _T = TypeVar("_T")
 
@@ -112,10 +112,12 @@ def parse_manifest(text: str) -> Manifest:
         raise BundleCorruptError(f"manifest.json has format {found!r}, expected {BUNDLE_FORMAT!r}")
     version = data.pop("format_version", None)
     if version != BUNDLE_VERSION:
-        raise BundleVersionError(f"the bundle has format version {version!r}, this pilotfish reads {BUNDLE_VERSION}; export it again")
+        reads = f"this pilotfish reads {BUNDLE_VERSION}; export it again"
+        raise BundleVersionError(f"the bundle has format version {version!r}, {reads}")
     manifest = _read(Manifest, data, "manifest")
     if "target" not in manifest.models or set(manifest.models) - {"target", "draft"}:
-        raise BundleCorruptError(f"manifest.json lists models {sorted(manifest.models)}, expected target and perhaps draft")
+        names = sorted(manifest.models)
+        raise BundleCorruptError(f"manifest.json lists models {names}, expected target and perhaps draft")
     return manifest
 
 
@@ -131,7 +133,7 @@ def _read(kind: type[_T], data: object, where: str) -> _T:
     return kind(**{name: _value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
 
 
-def _value(hint: Any, data: object, where: str) -> object:  # noqa: ANN401
+def _value(hint: Any, data: object, where: str) -> object:
     """One field: a scalar, a tuple, a dict or a nested dataclass."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):

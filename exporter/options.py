@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from .contract import CACHE_DTYPES, FORMATS
 from .errors import OptionError
 
+_PARITY_TOKENS = (16, 1024)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFormats:
@@ -44,7 +46,7 @@ class ExportOptions:
     """
 
     target: ModelFormats = ModelFormats()
-    draft: ModelFormats = ModelFormats("int8", "int4", "int4")  # a draft is small: its vocabulary matrix is most of it
+    draft: ModelFormats = ModelFormats("int8", "int4", "int4")  # a draft is mostly its vocabulary matrix
     cache_dtype: str = "f16"
     max_positions: int | None = None
     tokenizer: str | None = None
@@ -57,5 +59,6 @@ class ExportOptions:
             raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
-        if not 16 <= self.parity_tokens <= 1024:
-            raise OptionError(f"parity_tokens is {self.parity_tokens}; it must lie in 16..1024")
+        least, most = _PARITY_TOKENS
+        if not least <= self.parity_tokens <= most:
+            raise OptionError(f"parity_tokens is {self.parity_tokens}; it must lie in {least}..{most}")

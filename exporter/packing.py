@@ -54,7 +54,7 @@ def unpack(packed: Array, num_rows: int, num_columns: int, format_name: str) -> 
     groups = packed.reshape(tiles, -1, GROUP_BYTES[format_name])
     if format_name in _FLOAT_TYPES:
         values = groups.view(_FLOAT_TYPES[format_name]).reshape(tiles, -1, TILE_ROWS).transpose(0, 2, 1)
-        return values.reshape(tiles * TILE_ROWS, -1)[:num_rows, :num_columns].astype(np.float32)
+        return np.asarray(values.reshape(tiles * TILE_ROWS, -1)[:num_rows, :num_columns], dtype=np.float32)
     data_bytes = _BLOCKS * BLOCK_COLUMNS * TILE_ROWS // (1 if format_name == "int8" else 2)
     data = groups[:, :, :data_bytes].reshape(tiles, -1, data_bytes // (_BLOCKS * TILE_ROWS * 4), TILE_ROWS, 4)
     if format_name != "int8":

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import Tokenizer
-from transformers import PretrainedConfig
 
 from .contract import key_cache, value_cache
 from .errors import OptionError, ParityError
 from .parity_text import TEXT
-from .passes import Plan
 from .reference_model import StoredWeights, torch_logits
-from .sources import WeightSource
-from .weights import StoredTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from transformers import PretrainedConfig
+
+    from .passes import Plan
+    from .sources import WeightSource
+    from .weights import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 3  # graph, torch with the stored integers, torch with the original weights
@@ -63,10 +67,11 @@ _TOLERANCES = {
 def check_parity(
     graph: Path,
     weights: Path,
-    config: PretrainedConfig,
-    source: WeightSource,
     plan: Plan,
     tensors: tuple[StoredTensor, ...],
+    *,
+    config: PretrainedConfig,
+    source: WeightSource,
     ids: list[int],
     cache_dtype: str,
     advance: Callable[[], None],
@@ -77,7 +82,7 @@ def check_parity(
         ParityError: KL over the tolerance of the coarsest format used; the message has the number and the limit.
         OptionError: onnxruntime or pilotfish's library is not installed.
     """
-    exported = graph_logits(graph, plan, ids, cache_dtype)
+    exported = graph_logits(graph, ids, cache_dtype)
     advance()
     same = torch_logits(config, StoredWeights(plan, tensors, weights).read, ids)
     advance()
@@ -95,7 +100,7 @@ def parity_ids(tokenizer_json: str, num_tokens: int) -> list[int]:
     return Tokenizer.from_str(tokenizer_json).encode(TEXT).ids[:num_tokens]
 
 
-def graph_logits(graph: Path, plan: Plan, ids: list[int], cache_dtype: str) -> Array:
+def graph_logits(graph: Path, ids: list[int], cache_dtype: str) -> Array:
     """Logits f32 [num_tokens, vocab_size] of the exported graph, in two passes so that the cache is read back."""
     session = _session(graph)
     num_blocks = -(-len(ids) // _BLOCK_SIZE)
@@ -111,11 +116,12 @@ def graph_logits(graph: Path, plan: Plan, ids: list[int], cache_dtype: str) -> A
 
 def _session(graph: Path) -> Any:
     try:
-        import onnxruntime as ort  # noqa: PLC0415 - only this check runs graphs
+        import onnxruntime as ort  # type: ignore[import-untyped]  # noqa: PLC0415 - only this check runs graphs
 
         from pilotfish.bindings import library_path  # noqa: PLC0415
     except ImportError as error:
-        raise OptionError(f"the parity check needs {error.name}: pip install 'pilotfish[cpu,export]', or turn it off") from error
+        remedy = "pip install 'pilotfish[cpu,export]', or turn the check off"
+        raise OptionError(f"the parity check needs {error.name}: {remedy}") from error
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.register_custom_ops_library(str(library_path()))

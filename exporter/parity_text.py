@@ -27,6 +27,6 @@ Answer: From 9:40 to 12:00 is two hours and twenty minutes, and another fifteen 
 hours and thirty-five minutes.
 
 To make bread, mix 500 g of flour with 10 g of salt and 7 g of dry yeast, add 320 ml of lukewarm water, and knead the
-dough until it no longer sticks to the bowl. Let it rest for an hour under a damp cloth. Shape it, let it rise again, and
-bake it at 230 degrees for thirty-five minutes. It is done when it sounds hollow as you knock on its underside.
+dough until it no longer sticks to the bowl. Let it rest for an hour under a damp cloth. Shape it, let it rise again,
+and bake it at 230 degrees for thirty-five minutes. It is done when it sounds hollow as you knock on its underside.
 '''

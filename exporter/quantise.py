@@ -28,7 +28,7 @@ class Quantised:
         blocks = _blocks(self.codes).astype(np.float32) * self.scale.astype(np.float32)[..., None]
         if self.offset is not None:
             blocks += self.offset.astype(np.float32)[..., None]
-        return blocks.reshape(self.codes.shape)
+        return np.asarray(blocks.reshape(self.codes.shape))
 
 
 def quantise(rows: Array, format_name: str) -> Quantised:
@@ -74,32 +74,28 @@ def _int4(blocks: Array) -> tuple[Array, Array, None]:
 
 def _int4_codes(blocks: Array, scale: Array) -> Array:
     codes = np.rint(blocks * _inverse(scale)[..., None])
-    return np.clip(codes, -8, 7, out=codes)
+    return np.asarray(np.clip(codes, -8, 7, out=codes))
 
 
 def _int4_asym(blocks: Array) -> tuple[Array, Array, Array]:
-    """w = scale * q + offset, q in 0..15: the range of the block, then one least-squares refit of scale and offset."""
+    """W = scale * q + offset, q in 0..15: the range of the block, then one least-squares refit of scale and offset."""
     low, high = blocks.min(axis=2), blocks.max(axis=2)
-    candidates = [((high - low) / np.float32(15), low)]
-    candidates.append(_refit(blocks, *candidates[0]))
-    best: tuple[Array, Array, Array] | None = None
-    best_error: Array | None = None
-    for wide_scale, wide_offset in candidates:
-        scale, offset = wide_scale.astype(np.float16), wide_offset.astype(np.float16)
-        codes = _asym_codes(blocks, scale, offset)
-        rebuilt = codes * scale.astype(np.float32)[..., None] + offset.astype(np.float32)[..., None]
-        error = np.square(blocks - rebuilt).sum(axis=2)
-        if best is None or best_error is None:
-            best, best_error = (codes, scale, offset), error
-            continue
-        better = error < best_error
-        best = (
-            np.where(better[..., None], codes, best[0]),
-            np.where(better, scale, best[1]),
-            np.where(better, offset, best[2]),
-        )
-    assert best is not None
-    return best[0].astype(np.int8), best[1], best[2]
+    first = ((high - low) / np.float32(15), low)
+    (codes, scale, offset, error), refitted = (_asym_trial(blocks, *line) for line in (first, _refit(blocks, *first)))
+    better = refitted[3] < error
+    return (
+        np.where(better[..., None], refitted[0], codes).astype(np.int8),
+        np.where(better, refitted[1], scale),
+        np.where(better, refitted[2], offset),
+    )
+
+
+def _asym_trial(blocks: Array, wide_scale: Array, wide_offset: Array) -> tuple[Array, Array, Array, Array]:
+    """Codes, f16 scale and offset of a line, and the squared error of each block."""
+    scale, offset = wide_scale.astype(np.float16), wide_offset.astype(np.float16)
+    codes = _asym_codes(blocks, scale, offset)
+    rebuilt = codes * scale.astype(np.float32)[..., None] + offset.astype(np.float32)[..., None]
+    return codes, scale, offset, np.square(blocks - rebuilt).sum(axis=2)
 
 
 def _asym_codes(blocks: Array, scale: Array, offset: Array) -> Array:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from .packing import separate, unpack
 from .passes import PackedWeight, Plan
-from .trace import first_names
-from .weights import StoredTensor
+from .trace import first_names, new_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PretrainedConfig
+
+    from .weights import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Reader = Callable[[str], Array]
@@ -22,32 +26,34 @@ Reader = Callable[[str], Array]
 def torch_logits(config: PretrainedConfig, read: Reader, ids: list[int]) -> Array:
     """Logits f32 [num_tokens, vocab_size] of one causal pass; `read` gives a parameter by its name."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
+        model = new_model(config, "sdpa")
     names = first_names(model)
     for name, module in list(model.named_modules()):
-        if "inv_freq" in module._buffers:  # computed, not stored: made anew with values
+        if any(
+            key == "inv_freq" for key, _ in module.named_buffers(recurse=False)
+        ):  # computed, not stored: made anew with values
             model.set_submodule(name, type(module)(config))
         else:
             _load_on_demand(module, name, names, read)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-    return logits.numpy()
+    return np.asarray(logits.numpy())
 
 
 def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], read: Reader) -> None:
     """Gives a module's own parameters values just before it runs and takes them away after."""
-    empty = dict(module._parameters)
-    if not any(parameter is not None for parameter in empty.values()):
+    empty = dict(module.named_parameters(recurse=False))
+    if not empty:
         return
 
     def load(_module: torch.nn.Module, _arguments: object) -> None:
-        for key, parameter in empty.items():
-            if parameter is not None:
-                values = torch.from_numpy(np.array(read(names[f"{name}.{key}"])))
-                module._parameters[key] = torch.nn.Parameter(values, requires_grad=False)
+        for key in empty:
+            values = torch.from_numpy(np.array(read(names[f"{name}.{key}"])))
+            setattr(module, key, torch.nn.Parameter(values, requires_grad=False))
 
     def drop(_module: torch.nn.Module, _arguments: object, _result: object) -> None:
-        module._parameters.update(empty)
+        for key, parameter in empty.items():
+            setattr(module, key, parameter)
 
     module.register_forward_pre_hook(load)
     module.register_forward_hook(drop)
@@ -67,10 +73,7 @@ class StoredWeights:
     def read(self, parameter: str) -> Array:
         """A parameter as f32."""
         item = self._vectors.get(parameter) or self._weights[parameter]
-        if isinstance(item, PackedWeight):
-            rows = self._matrix(item)
-        else:
-            rows = self._bytes(item.name).view(np.float32)
+        rows = self._matrix(item) if isinstance(item, PackedWeight) else self._bytes(item.name).view(np.float32)
         if item.interleaved:
             return separate(rows)[item.sources.index(parameter)]
         start = sum(self._plan.shape(source)[0] for source in item.sources[: item.sources.index(parameter)])
@@ -85,4 +88,3 @@ class StoredWeights:
     def _bytes(self, name: str) -> Array:
         tensor = self._tensors[name]
         return np.array(self._file[tensor.offset : tensor.offset + tensor.bytes])
-

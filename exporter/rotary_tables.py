@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from .errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FIXED_TYPES = ("default", "linear", "llama3", "yarn")  # frequencies do not depend on the sequence length

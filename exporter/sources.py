@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gguf
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedModel
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from .contract import BLOCK_COLUMNS
 from .errors import CheckpointError
 from .quantise import Quantised
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from transformers import PreTrainedModel
+
 Array = np.ndarray[Any, np.dtype[Any]]
+_LEAST_INT8 = -127
 _BLOCK_TYPES = {
     "int4": gguf.GGMLQuantizationType.Q4_0,
     "int4_asym": gguf.GGMLQuantizationType.Q4_1,
@@ -65,10 +70,10 @@ class SafetensorsSource:
             files = [single.name]
         else:
             raise CheckpointError(f"{folder} has no model.safetensors; save the model with save_pretrained first")
-        self._files = {}
+        self._files: dict[str, Any] = {}
         for file in files:
             try:
-                opened = safe_open(folder / file, framework="pt")  # type: ignore[no-untyped-call]
+                opened: Any = safe_open(folder / file, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{folder / file} cannot be read as safetensors: {error}") from error
             self._files.update(dict.fromkeys(opened.keys(), opened))
@@ -82,7 +87,8 @@ class SafetensorsSource:
         """A tensor as f32; the leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
         for candidate in (name, name.removeprefix("model.")):
             if candidate in self._files:
-                return self._files[candidate].get_tensor(candidate).to(torch.float32).numpy()
+                tensor: torch.Tensor = self._files[candidate].get_tensor(candidate)
+                return np.asarray(tensor.to(torch.float32).numpy())
         raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
 
     def read_blocks(self, name: str, format_name: str) -> None:
@@ -96,7 +102,8 @@ class GgufSource:
         self._path = path
         reader = open_gguf(path)
         architecture = reader.fields["general.architecture"].contents()
-        self._processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
+        make_processor: Callable[..., Any] = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
+        self._processor = make_processor(config=model.config.to_dict())
         names = get_gguf_hf_weights_map(model, self._processor)
         self._tensors = {names[tensor.name]: tensor for tensor in reader.tensors if tensor.name in names}
 
@@ -123,14 +130,15 @@ class GgufSource:
         columns, rows = (int(axis) for axis in tensor.shape)
         order = self._reorder(tensor, np.arange(rows, dtype=np.int64)[:, None])[:, 0]
         blocks = np.asarray(tensor.data).reshape(rows, columns // BLOCK_COLUMNS, -1)[order]
-        header = 4 if format_name == "int4_asym" else 2  # bytes: f16 scale, for Q4_1 also f16 offset
+        has_offset = format_name == "int4_asym"
+        header = 4 if has_offset else 2  # bytes: f16 scale, for Q4_1 also f16 offset
         halves = np.ascontiguousarray(blocks[:, :, :header]).view(np.float16)
         data = blocks[:, :, header:]
         if format_name == "int8":
             codes = np.ascontiguousarray(data).view(np.int8)
-            if codes.min() < -127:  # outside the format; requantised instead
+            if codes.min() < _LEAST_INT8:  # outside the format; requantised instead
                 return None
         else:  # low nibbles are columns 0..15
             codes = np.concatenate([data & 15, data >> 4], axis=2).astype(np.int8)
             codes -= 8 if format_name == "int4" else 0
-        return Quantised(codes.reshape(rows, columns), halves[..., 0], halves[..., 1] if header == 4 else None)
+        return Quantised(codes.reshape(rows, columns), halves[..., 0], halves[..., 1] if has_offset else None)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig
 
 from .errors import TokenizerError
 from .sources import open_gguf
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 # The splitting rule each GGUF "tokenizer.ggml.pre" stands for: transformers' reader applies GPT-2's to all of them.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -56,7 +58,9 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
     except (OSError, ValueError, KeyError) as error:
         raise TokenizerError(f"the tokenizer of {folder} cannot be read: {str(error).splitlines()[0]}") from error
     if not getattr(tokenizer, "is_fast", False):
-        raise TokenizerError(f"{type(tokenizer).__name__} of {folder} has no tokenizer.json form; give one with tokenizer=")
+        raise TokenizerError(
+            f"{type(tokenizer).__name__} of {folder} has no tokenizer.json form; give one with tokenizer="
+        )
     backend: Tokenizer = tokenizer.backend_tokenizer
     if gguf_file is not None:
         _set_split_rule(backend, _gguf_fields(folder, gguf_file))
@@ -93,11 +97,15 @@ def _split_rule(rule: str) -> PreTokenizer:
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
     if rule not in _SPLITS:
         known = ", ".join(["smollm", *_SPLITS])
-        raise TokenizerError(f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer=")
+        raise TokenizerError(
+            f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer="
+        )
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLITS[rule]), "isolated"), byte_level])
 
 
-def _eos_ids(folder: str, gguf_file: str | None, config: PretrainedConfig, tokenizer_eos: int | None) -> tuple[int, ...]:
+def _eos_ids(
+    folder: str, gguf_file: str | None, config: PretrainedConfig, tokenizer_eos: int | None
+) -> tuple[int, ...]:
     """All stop ids: the generation config may name more than the model's."""
     named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
     if gguf_file is None:

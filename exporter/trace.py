@@ -7,53 +7,72 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import onnx
-import onnx_ir as ir
 import torch
 from onnxscript import values
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from .contract import DOMAIN, DOMAIN_VERSION
 from .errors import UnsupportedModelError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import onnx_ir as ir
+
 ATTENTION = "pilotfish"  # our name in transformers' attention registry
 # What transformers passes along that does not change the attention of a causal pass without cache.
-_HARMLESS = {"position_ids", "position_embeddings", "use_cache", "output_attentions", "return_dict", "is_causal"}
+_HARMLESS = {
+    "dropout",
+    "position_ids",
+    "position_embeddings",
+    "use_cache",
+    "output_attentions",
+    "return_dict",
+    "is_causal",
+}
 _QUIET_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 @torch.library.custom_op("pilotfish::attention", mutates_args=())
-def _attention(  # noqa: PLR0913
+def _attention(  # noqa: PLR0917 - an operator's signature
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int, scale: float, window: int, softcap: float
 ) -> torch.Tensor:
     raise NotImplementedError("only traced, never run")
 
 
 @_attention.register_fake
-def _(query, key, value, layer, scale, window, softcap):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001, PLR0913
+def _(query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_attributes: float) -> torch.Tensor:
     batch, heads, tokens, _ = query.shape
     return query.new_empty(batch, tokens, heads, value.shape[3])
 
 
-def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - transformers calls it so
     module: torch.nn.Module,
     query: torch.Tensor,  # [1, num_heads, num_tokens, head_dim]
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **extra,  # noqa: ANN003
 ) -> tuple[torch.Tensor, None]:
     """The attention function of transformers' registry: records the call as one operator."""
     layer = getattr(module, "layer_idx", None)
+    causal = extra.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
     unknown = sorted(name for name, given in extra.items() if given is not None and name not in _HARMLESS)
-    if layer is None or unknown or attention_mask is not None or not getattr(module, "is_causal", True):
+    if layer is None or unknown or attention_mask is not None or not causal:
         reason = f"uses {', '.join(unknown)}" if unknown else "has no layer index or is not plainly causal"
         raise UnsupportedModelError(f"attention of {type(module).__name__}, layer {layer}, {reason}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -94,7 +113,8 @@ _ATTENTION_OP = _schema(
 _PROJECTION_OP = _schema("Projection", ("x", "weight"), ("bias",))
 
 
-def _translate_attention(query, key, value, layer, scale, window, softcap):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913
+def _translate_attention(*arguments: Any) -> Any:
+    query, key, value, layer, scale, window, softcap = arguments
     return _ATTENTION_OP(query, key, value, layer=layer, scale=scale, sliding_window=window, softcap=softcap)
 
 
@@ -114,14 +134,22 @@ class PackedCausalLM(torch.nn.Module):
         result = self.model(
             input_ids=input_ids[None], position_ids=position_ids[None], logits_to_keep=output_rows, use_cache=False
         )
-        return result.logits[0]
+        logits: torch.Tensor = result.logits[0]
+        return logits
 
 
 def build_on_meta(config: PretrainedConfig) -> PreTrainedModel:
     """The model of a configuration without weights, its attention set to be captured."""
+    return new_model(config, ATTENTION)
+
+
+def new_model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
+    """The model of a configuration on the meta device, with an attention of transformers' registry."""
+    build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION, dtype=torch.float32)
-    return model.eval()
+        model = build(config, attn_implementation=attention, dtype=torch.float32)
+    model.train(mode=False)
+    return model
 
 
 def trace(model: PreTrainedModel) -> ir.Model:
@@ -132,7 +160,7 @@ def trace(model: PreTrainedModel) -> ir.Model:
     """
     tokens, outputs = torch.export.Dim("num_tokens"), torch.export.Dim("num_outputs")
     ids, positions, rows = (torch.zeros(size, dtype=torch.int64, device="meta") for size in (7, 7, 3))
-    table = {
+    table: dict[Callable[..., Any], Callable[..., Any]] = {
         torch.ops.pilotfish.attention.default: _translate_attention,
         torch.ops.aten.linear.default: _translate_linear,
     }
@@ -150,7 +178,8 @@ def trace(model: PreTrainedModel) -> ir.Model:
             )
     except torch.onnx.errors.OnnxExporterError as error:
         raise _root_cause(error, name) from error
-    assert program is not None
+    if program is None:
+        raise UnsupportedModelError(f"torch exports nothing for {name}")
     captured = sum(node.op_type == "Attention" for node in program.model.graph)
     if captured != model.config.num_hidden_layers:
         raise UnsupportedModelError(

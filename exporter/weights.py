@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
 from .errors import UnsupportedModelError
 from .packing import interleave, pack, pack_float, padded
-from .passes import PackedWeight, Plan, Vector
 from .quantise import Quantised, quantise
-from .sources import WeightSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from .passes import PackedWeight, Plan, Vector
+    from .sources import WeightSource
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _CHUNK_ROWS = 4096  # bounds the f32 temporaries of quantisation; a multiple of two tiles
@@ -68,7 +71,7 @@ def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
     shape: tuple[int, ...] = ()
     dtype = "u8"
     for part in parts:
-        file.write(memoryview(np.ascontiguousarray(part)).cast("B"))
+        file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         dtype = "f32" if part.dtype == np.float32 else "u8"
         shape = part.shape
     size = file.tell() - offset
@@ -89,9 +92,8 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
             yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
         return
     if weight.in_features % BLOCK_COLUMNS:
-        raise UnsupportedModelError(
-            f"{weight.sources[0]} has {weight.in_features} columns; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16"
-        )
+        columns = f"{weight.sources[0]} has {weight.in_features} columns"
+        raise UnsupportedModelError(f"{columns}; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16")
     for chunk in quantised_chunks(weight, source):
         yield pack(chunk, weight.format)
 

@@ -1,4 +1,4 @@
-"""Packs a small Llama draft (a folder with safetensors) into one GGUF file: python samples/pack_draft.py DRAFT OUT.gguf
+"""Packs a small Llama draft (a folder with safetensors) into a GGUF: python samples/pack_draft.py DRAFT OUT.gguf.
 
 Linear layers become Q8_0, the tied embedding Q4_0 with pilotfish's own scale search; `pilotfish export` takes both over
 bit for bit. The file has no tokenizer: a draft uses its target's.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
-from numpy.typing import NDArray
+
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.quantise import Quantised, quantise
 from pilotfish.exporter.sources import SafetensorsSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TYPES = {"int4": gguf.GGMLQuantizationType.Q4_0, "int8": gguf.GGMLQuantizationType.Q8_0}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from .. import contract
-from ..options import ModelFormats
+from pilotfish.exporter import contract
+
 from .attention import fuse_attention
 from .canonical import canonicalise
 from .check import check_fused
@@ -19,6 +19,11 @@ from .residual import fold_residual
 from .rms_norm import fuse_rms_norm
 from .rotary import fuse_rotary
 from .swiglu import fuse_swiglu
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from pilotfish.exporter.options import ModelFormats
 
 __all__ = ["PackedWeight", "Plan", "Vector", "fuse"]
 
@@ -36,6 +41,7 @@ def fuse(model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: i
     fuse_swiglu(model, plan)
     attentions = fuse_attention(model, plan, shared)
     flatten_tokens(model, plan, shared)
+    sweep(model.graph)
     pack_projections(model, plan)
     fold_residual(model)
     gather_output_rows(model, shared)

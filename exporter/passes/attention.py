@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from .. import contract
+from pilotfish.exporter import contract
+
 from .linear import linear_node, parameters_of
-from .match import describe, input_of, producer, refuse, replace
-from .plan import Plan
+from .match import describe, input_of, insert_before, producer, refuse, replace, static_shape
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
 
 def _branch(attention: ir.Node, index: int) -> _Branch:
     """Walks up: [Rotary] <- Transpose(0, 2, 1, 3) <- [RMSNorm] <- Reshape(1, -1, heads, head_dim) <- Projection."""
-    name, value = "query key value".split()[index], input_of(attention, index)
+    name, value = ("query", "key", "value")[index], input_of(attention, index)
     rotary = producer(value, "Rotary")
     value = input_of(rotary, 0) if rotary is not None else value
     transpose = producer(value, "Transpose")
@@ -51,10 +55,11 @@ def _branch(attention: ir.Node, index: int) -> _Branch:
     reshape = producer(value, "Reshape")
     projection = producer(reshape.inputs[0], "Projection") if reshape is not None else None
     if reshape is None or projection is None:
-        raise refuse(attention, f"its {name} comes from {describe(value)}, not from a linear projection split into heads")
-    heads = reshape.outputs[0].shape
-    assert heads is not None
-    return _Branch(projection, int(heads[2]), int(heads[3]), rotary is not None, norm)
+        raise refuse(attention, f"its {name} comes from {describe(value)}, not from a projection split into heads")
+    *_, num_heads, head_dim = static_shape(reshape.outputs[0])
+    if num_heads is None or head_dim is None:
+        raise refuse(attention, f"the number and size of its {name} heads are not constant")
+    return _Branch(projection, num_heads, head_dim, rotary is not None, norm)
 
 
 def _check(node: ir.Node, q: _Branch, k: _Branch, v: _Branch) -> None:
@@ -83,10 +88,7 @@ def _qkv(node: ir.Node, branches: tuple[_Branch, ...], plan: Plan) -> ir.Node:
     weight = plan.weight(f"layers.{layer}.qkv", [weight for weight, _ in parts], "linear")
     bias = plan.vector(f"layers.{layer}.qkv_bias", biases) if biases else None
     packed = linear_node(plan, weight, input_of(branches[0].projection, 0), bias)
-    packed.metadata_props.update(branches[0].projection.metadata_props)
-    graph = node.graph
-    assert graph is not None
-    graph.insert_before(node, packed)
+    insert_before(node, packed)
     return packed
 
 

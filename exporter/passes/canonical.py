@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
+
 import onnxscript.optimizer
 
-from ..options import ModelFormats
 from .plan import Plan
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from pilotfish.exporter.options import ModelFormats
 
 
 def canonicalise(model: ir.Model, formats: ModelFormats) -> Plan:

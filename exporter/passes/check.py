@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from .. import contract
+from pilotfish.exporter import contract
+
 from .match import refuse
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 NODES_PER_LAYER = 5
 _ALLOWED = ("Embedding", "Linear", "PagedAttention", "Gather")
@@ -27,4 +31,5 @@ def check_fused(model: ir.Model, num_layers: int) -> None:
     if found != expected:
         index = next(i for i, (a, b) in enumerate(zip([*found, ""], [*expected, ""], strict=False)) if a != b)
         layer = (index - 1) // NODES_PER_LAYER
-        raise refuse(list(model.graph)[min(index, len(found) - 1)], f"layer {layer} does not consist of norm, attention, norm, gated MLP")
+        node = list(model.graph)[min(index, len(found) - 1)]
+        raise refuse(node, f"layer {layer} does not consist of norm, attention, norm and gated MLP")

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx_ir as ir
 
-from ..contract import DOMAIN
+from pilotfish.exporter.contract import DOMAIN
+
 from .match import input_of, layer_index, refuse, replace
-from .plan import PackedWeight, Plan
+
+if TYPE_CHECKING:
+    from .plan import PackedWeight, Plan
 
 _NAMES = {"o_proj": "o", "down_proj": "down"}
 
 
 def parameters_of(projection: ir.Node) -> tuple[ir.Value, ir.Value | None]:
     """Weight and bias of a traced projection."""
-    return input_of(projection, 1), projection.inputs[2] if len(projection.inputs) > 2 else None
+    return input_of(projection, 1), (*projection.inputs, None, None)[2]
 
 
 def linear_node(
     plan: Plan, weight: PackedWeight, x: ir.Value, bias: ir.Value | None, *, activation: str = "none"
 ) -> ir.Node:
     """A Linear of the contract without norm and residual: later passes add those."""
-    attributes = {
+    attributes: dict[str, str | int | float] = {
         "format": weight.format,
         "in_features": weight.in_features,
         "out_features": weight.out_features,

@@ -7,7 +7,7 @@ import re
 
 import onnx_ir as ir
 
-from ..errors import UnsupportedModelError
+from pilotfish.exporter.errors import UnsupportedModelError
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -22,7 +22,8 @@ def producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
 def input_of(node: ir.Node, index: int) -> ir.Value:
     """Input `index`, which the caller knows to be there."""
     value = node.inputs[index] if index < len(node.inputs) else None
-    assert value is not None, f"{node.op_type} has no input {index}"
+    if value is None:
+        raise refuse(node, f"its {node.op_type} has no input {index}")
     return value
 
 
@@ -56,16 +57,27 @@ def constant(value: ir.Value | None) -> list[float] | None:
     return None if tensor is None else [float(item) for item in tensor.numpy().reshape(-1)]
 
 
+def static_shape(value: ir.Value) -> tuple[int | None, ...]:
+    """Axes of a value, None where they are dynamic or unknown; () without a shape."""
+    return tuple(axis if isinstance(axis, int) else None for axis in value.shape or ())
+
+
+def insert_before(place: ir.Node, new: ir.Node) -> None:
+    """Puts `new` before `place`, of whose module it becomes a part."""
+    if place.graph is None:
+        raise refuse(place, f"its {place.op_type} is not in the graph any more")
+    place.graph.insert_before(place, new)
+    new.metadata_props.update(place.metadata_props)
+
+
 def replace(old: ir.Node, new: ir.Node) -> None:
     """Puts `new` where `old` was and rewires its one output; dead inputs are left to `sweep`."""
-    graph = old.graph
-    assert graph is not None
-    graph.insert_before(old, new)
+    insert_before(old, new)
     result, output = new.outputs[0], old.outputs[0]
-    result.dtype, result.shape = output.dtype, output.shape
-    new.metadata_props.update(old.metadata_props)
+    result.type, result.shape = output.type, output.shape
     ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
+    if old.graph is not None:
+        old.graph.remove(old, safe=True)
 
 
 def sweep(graph: ir.Graph) -> None:

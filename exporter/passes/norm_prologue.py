@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx_ir as ir
 
 from .match import input_of, layer_index, producer
-from .plan import Plan
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 NORM_WEIGHT = 3  # input of Linear
 _NAMES = {"input_layernorm": "input_norm", "post_attention_layernorm": "post_norm"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx_ir as ir
 
-from .. import contract
-from .match import describe, input_of, producer, refuse, replace
-from .plan import Plan
+from pilotfish.exporter import contract
+
+from .match import describe, input_of, insert_before, producer, refuse, replace
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 def gather_output_rows(model: ir.Model, shared: dict[str, ir.Value]) -> None:
@@ -17,11 +22,9 @@ def gather_output_rows(model: ir.Model, shared: dict[str, ir.Value]) -> None:
         before, after = producer(node.inputs[0], "Transpose"), next(iter(node.outputs[0].uses())).node
         norm = producer(before.inputs[0], "RMSNorm") if before is not None else None
         if norm is None or after.op_type != "Transpose":
-            raise refuse(node, f"the rows of the logits are taken from {describe(input_of(node, 0))}, not from a final RMSNorm")
+            raise refuse(node, f"the logits' rows come from {describe(input_of(node, 0))}, not from a final RMSNorm")
         rows = ir.node("Gather", [input_of(norm, 0), shared["output_rows"]], {"axis": 0})
-        graph = node.graph
-        assert graph is not None
-        graph.insert_before(after, rows)
+        insert_before(after, rows)
         replace(after, ir.node("RMSNorm", [rows.outputs[0], norm.inputs[1]], norm.attributes, domain=norm.domain))
 
 
@@ -38,7 +41,7 @@ def flatten_tokens(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
 
 def _embedding(node: ir.Node, plan: Plan, input_ids: ir.Value) -> ir.Node:
     weight = plan.weight("embedding", [input_of(node, 0)], "embedding")
-    attributes = {
+    attributes: dict[str, str | int | float] = {
         "format": weight.format,
         "num_rows": weight.out_features,
         "num_columns": weight.in_features,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ..options import ModelFormats
+from .match import static_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotfish.exporter.options import ModelFormats
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,11 @@ class Plan:
     weights: dict[str, PackedWeight] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
     rotary_module: str = ""
-    values: dict[str, ir.Value] = field(default_factory=dict)
+    values: dict[str, ir.Value] = field(default_factory=dict)  # stored name -> graph value
 
     def shape(self, parameter: str) -> tuple[int, ...]:
         """Shape of a parameter of the checkpoint."""
-        shape = self.parameters[parameter].shape
-        assert shape is not None, parameter
-        return tuple(int(axis) for axis in shape)
+        return tuple(axis for axis in static_shape(self.parameters[parameter]) if axis is not None)
 
     def weight(self, name: str, sources: Sequence[ir.Value], role: str, *, interleaved: bool = False) -> PackedWeight:
         """Plans a packed matrix; the same single source in the same format is stored once."""

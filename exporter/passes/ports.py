@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx_ir as ir
 
-from .. import contract
-from .plan import Plan
+from pilotfish.exporter import contract
+
+from .match import input_of
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 _DTYPES = {
     "int32": ir.DataType.INT32,
@@ -34,14 +40,12 @@ def finish_ports(
     graph.inputs.extend(shared.values())
     for node in attentions:
         heads, head_dim = node.attributes["num_kv_heads"].as_int(), node.attributes["head_dim"].as_int()
-        for cache in node.inputs[8:10]:
-            assert cache is not None
+        for cache in (input_of(node, 8), input_of(node, 9)):
             cache.type = _tensor(cache_dtype)
             cache.shape = ir.Shape([*contract.CACHE_AXES[:2], heads, head_dim])
             graph.inputs.append(cache)
     logits = graph.outputs[0]
-    head = logits.producer()
-    assert head is not None
+    head = list(graph)[-1]  # check_fused has seen that it is the Linear that makes the logits
     port = contract.logits_port(head.attributes["out_features"].as_int())
     logits.name, logits.type, logits.shape = port.name, _tensor(port.dtype), ir.Shape(port.axes)
     for node in graph:

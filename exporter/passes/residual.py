@@ -10,7 +10,7 @@ RESIDUAL = 4  # input of Linear
 
 
 def fold_residual(model: ir.Model) -> None:
-    """r + Linear(x) -> Linear(x, residual=r)."""
+    """R + Linear(x) -> Linear(x, residual=r)."""
     for node in list(model.graph):
         if node.op_type != "Add":
             continue

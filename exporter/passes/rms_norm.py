@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
+
 from onnxscript.rewriter import pattern
 
-from ..contract import DOMAIN
+from pilotfish.exporter.contract import DOMAIN
+
 from .match import constant
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def _arithmetic(op, x, weight, epsilon, axes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -20,10 +25,15 @@ def _node(op, x, weight, epsilon, axes):  # type: ignore[no-untyped-def]  # noqa
 
 
 def _is_vector_norm(_context: object, weight: ir.Value, epsilon: ir.Value, axes: ir.Value, **_: object) -> bool:
-    return constant(axes) == [-1.0] and constant(epsilon) is not None and weight.shape is not None and weight.shape.rank() == 1
+    return (
+        constant(axes) == [-1.0]
+        and constant(epsilon) is not None
+        and weight.shape is not None
+        and weight.shape.rank() == 1
+    )
 
 
 def fuse_rms_norm(model: ir.Model) -> None:
-    """weight * x / sqrt(mean(x^2) + epsilon) over the last axis -> RMSNorm(x, weight)."""
+    """Weight * x / sqrt(mean(x^2) + epsilon) over the last axis -> RMSNorm(x, weight)."""
     rule = pattern.RewriteRule(_arithmetic, _node, _is_vector_norm)
     pattern.RewriteRuleSet([rule], commute=True).apply_to_model(model)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
+
 from onnxscript.rewriter import pattern
 
-from ..contract import DOMAIN
+from pilotfish.exporter.contract import DOMAIN
+
 from .match import constant, input_of, producer, refuse
-from .plan import Plan
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .plan import Plan
 
 
-def _arithmetic(op, x, cos, sin, half, end, axis, step, start, middle, axis_low, step_low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _arithmetic(op, x, cos, sin, half, end, axis, step, start, middle, axis_low, step_low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0917
     upper = op.Slice(x, half, end, axis, step)
     lower = op.Slice(x, start, middle, axis_low, step_low)
     return op.Add(op.Mul(x, cos), op.Mul(op.Concat(op.Neg(upper), lower, axis=-1), sin))
@@ -38,7 +44,7 @@ def _rotates_halves(_context: object, x: ir.Value, **bounds: ir.Value) -> bool:
 
 
 def fuse_rotary(model: ir.Model, plan: Plan) -> None:
-    """x * cos + (-x[half:], x[:half]) * sin -> Rotary(x, cos, sin), with angles = position_ids * frequencies."""
+    """X * cos + (-x[half:], x[:half]) * sin -> Rotary(x, cos, sin), with angles = position_ids * frequencies."""
     rule = pattern.RewriteRule(_arithmetic, _node, _rotates_halves)
     pattern.RewriteRuleSet([rule], commute=True).apply_to_model(model)
     modules = set()

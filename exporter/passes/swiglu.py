@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from ..contract import TILE_ROWS
+from pilotfish.exporter.contract import TILE_ROWS
+
 from .linear import linear_node, parameters_of
 from .match import describe, input_of, layer_index, producer, refuse, replace
-from .plan import Plan
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .plan import Plan
 
 
 def fuse_swiglu(model: ir.Model, plan: Plan) -> None:
@@ -24,8 +29,9 @@ def _silu_gate(node: ir.Node) -> ir.Node | None:
         return None
     for value in node.inputs:
         silu = producer(value, "Mul")
-        for index in (0, 1) if silu is not None else ():
-            assert silu is not None
+        if silu is None:
+            continue
+        for index in (0, 1):
             sigmoid = producer(silu.inputs[index], "Sigmoid")
             if sigmoid is not None and sigmoid.inputs[0] is silu.inputs[1 - index]:
                 gate = producer(sigmoid.inputs[0], "Projection")

@@ -1,0 +1,168 @@
+"""One model: trace, fuse, quantise and pack, compare; then its manifest entry and its row of the summary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from .bundle import file_entry
+from .errors import OptionError, UnsupportedModelError
+from .graph_file import write_graph
+from .manifest import FormatsEntry, ModelEntry, SourceEntry
+from .parity import NUM_STEPS, Parity, check_parity, parity_ids
+from .passes import Plan, fuse
+from .passes.check import NODES_PER_LAYER
+from .rotary_tables import rotary_tables
+from .trace import build_on_meta, trace
+from .weights import StoredTensor, count_tensors, write_weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from .load import Checkpoint
+    from .options import ExportOptions, ModelFormats
+    from .progress import Progress
+    from .tokenizer import TokenizerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One row of the summary table."""
+
+    name: str  # "target" or "draft"
+    source: str
+    architecture: str
+    parameters: int
+    bytes: int  # of the weights file
+    bits_per_weight: float  # packed matrices only, scales included
+    num_layers: int
+    num_nodes: int
+    nodes_per_layer: int
+    parity: Parity | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """A model whose graph and weights files have been written."""
+
+    checkpoint: Checkpoint
+    graph: ir.Graph
+    plan: Plan
+    tensors: tuple[StoredTensor, ...]
+    graph_path: Path
+    weights_path: Path
+    max_positions: int
+    parity: Parity | None
+
+
+def export_model(
+    name: str,
+    checkpoint: Checkpoint,
+    tokenizer: TokenizerInfo,
+    folder: Path,
+    *,
+    options: ExportOptions,
+    progress: Progress,
+) -> ExportedModel:
+    """Writes `name`.onnx and `name`.bin into `folder`.
+
+    Raises:
+        UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
+    """
+    formats: ModelFormats = getattr(options, name)
+    max_positions = _max_positions(checkpoint, options)
+    progress.stage(f"trace {name}", 2)
+    model = build_on_meta(checkpoint.config)
+    source = checkpoint.source(model)
+    graph = trace(model)
+    progress.advance()
+    plan = fuse(graph, formats, options.cache_dtype, int(checkpoint.config.num_hidden_layers))
+    progress.advance()
+
+    progress.stage(f"quantise and pack {name}", count_tensors(plan))
+    tables = rotary_tables(model, plan.rotary_module, max_positions)
+    weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
+    tensors = write_weights(plan, source, tables, weights_path, progress.advance)
+    write_graph(graph, plan, tensors, weights_path.name, graph_path)
+
+    parity = None
+    if options.parity:
+        progress.stage(f"compare {name} with torch", NUM_STEPS)
+        parity = check_parity(
+            graph_path,
+            weights_path,
+            plan,
+            tensors,
+            config=checkpoint.config,
+            source=source,
+            ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, max_positions)),
+            cache_dtype=options.cache_dtype,
+            advance=progress.advance,
+        )
+    return ExportedModel(checkpoint, graph.graph, plan, tensors, graph_path, weights_path, max_positions, parity)
+
+
+def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
+    """The model's part of the manifest; every dimension is read off the exported graph.
+
+    Raises:
+        UnsupportedModelError: layers with different numbers or sizes of heads.
+    """
+    checkpoint, plan, nodes = exported.checkpoint, exported.plan, list(exported.graph)
+    attentions = [node.attributes for node in nodes if node.op_type == "PagedAttention"]
+    heads = {name: {item[name].as_int() for item in attentions} for name in ("num_heads", "num_kv_heads", "head_dim")}
+    if any(len(values) > 1 for values in heads.values()):
+        raise UnsupportedModelError(f"{checkpoint.id} has layers with different heads; they must all have the same")
+    windows = {item["sliding_window"].as_int() for item in attentions}
+    embedding, head = nodes[0].attributes, nodes[-1].attributes
+    gate_up = next(weight for weight in plan.weights.values() if weight.interleaved)
+    used = {source for weight in plan.weights.values() for source in weight.sources}
+    used |= {source for vector in plan.vectors.values() for source in vector.sources}
+    return ModelEntry(
+        graph=file_entry(exported.graph_path),
+        weights=file_entry(exported.weights_path),
+        tensors=exported.tensors,
+        architecture=str(checkpoint.config.model_type),
+        num_layers=len(attentions),
+        hidden_size=embedding["num_columns"].as_int(),
+        intermediate_size=gate_up.out_features // 2,
+        num_heads=heads["num_heads"].pop(),
+        num_kv_heads=heads["num_kv_heads"].pop(),
+        head_dim=heads["head_dim"].pop(),
+        vocab_size=head["out_features"].as_int(),
+        max_positions=exported.max_positions,
+        sliding_window=windows.pop() if len(windows) == 1 else 0,  # layers that differ keep every token
+        cache_dtype=options.cache_dtype,
+        formats=FormatsEntry(gate_up.format, embedding["format"].as_string(), head["format"].as_string()),
+        parameters=sum(math.prod(plan.shape(name)) for name in used),
+        source=SourceEntry(checkpoint.id, checkpoint.sha256, checkpoint.licence),
+        parity=asdict(exported.parity) if exported.parity is not None else {},
+    )
+
+
+def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> ModelSummary:
+    """The model's row of the summary table."""
+    weights = exported.plan.weights
+    matrix_bytes = sum(tensor.bytes for tensor in exported.tensors if tensor.name in weights)
+    return ModelSummary(
+        name=name,
+        source=entry.source.id,
+        architecture=entry.architecture,
+        parameters=entry.parameters,
+        bytes=entry.weights.bytes,
+        bits_per_weight=8 * matrix_bytes / sum(weight.out_features * weight.in_features for weight in weights.values()),
+        num_layers=entry.num_layers,
+        num_nodes=len(exported.graph),
+        nodes_per_layer=NODES_PER_LAYER,
+        parity=exported.parity,
+    )
+
+
+def _max_positions(checkpoint: Checkpoint, options: ExportOptions) -> int:
+    limit = int(checkpoint.config.max_position_embeddings)
+    if options.max_positions is not None and options.max_positions > limit:
+        raise OptionError(f"max_positions is {options.max_positions}; {checkpoint.id} was made for at most {limit}")
+    return options.max_positions or limit
