@@ -77,10 +77,7 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
     checkpoint = load_checkpoint(name)
     if checkpoint.tokenizer is None:
         raise CheckpointError(f"{name} has no tokenizer; training text cannot be tokenised without it")
-    path = checkpoint.path
-    where: dict[str, Any] = {"gguf_file": path.name} if path.is_file() else {}
-    folder = path.parent if path.is_file() else path
-    model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **where)
+    model = _load_model(checkpoint)
     if formats is not None:
         store_as(model, formats, checkpoint.source(model))
     model.to(device).eval().requires_grad_(requires_grad=False)
@@ -95,6 +92,19 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
     )
     pad_id = info.eos_ids[0] if info.pad_id is None else info.pad_id
     return Target(checkpoint, model.to(dtype), tokenizer, min(info.size, model.config.vocab_size), info.eos_ids, pad_id)
+
+
+def _load_model(checkpoint: Checkpoint) -> Any:
+    """The model in f32 on the CPU; a GGUF file is read here, since transformers may keep its blocks packed."""
+    if not checkpoint.path.is_file():
+        return AutoModelForCausalLM.from_pretrained(str(checkpoint.path), dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        checkpoint.config, dtype=torch.float32
+    )
+    source = checkpoint.source(model)
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(torch.from_numpy(source.read(name)))
+    return model
 
 
 @torch.no_grad()
