@@ -51,9 +51,9 @@ def value_cache(layer: int) -> str:
     return f"value_cache.{layer}"
 
 
-def logits_port(vocab_size: int) -> Port:
-    """The graph's one output."""
-    return Port("logits", "f32", ("num_outputs", vocab_size))
+def logits_port(num_logits: int | str = "num_logits") -> Port:
+    """The graph's one output; num_logits is vocab_size, or less in a draft with a trimmed head."""
+    return Port("logits", "f32", ("num_outputs", num_logits))
 
 
 EMBEDDING_ATTRIBUTES = ("format", "num_rows", "num_columns", "scale")

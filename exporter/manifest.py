@@ -72,6 +72,7 @@ class ModelEntry:
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+    num_logits: int
     max_positions: int
     sliding_window: int
     cache_dtype: str

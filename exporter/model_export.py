@@ -79,7 +79,8 @@ def export_model(
     source = checkpoint.source(model)
     graph = trace(model)
     progress.advance()
-    plan = fuse(graph, formats, options.cache_dtype, int(checkpoint.config.num_hidden_layers))
+    num_logits = _num_logits(name, checkpoint, options)
+    plan = fuse(graph, formats, options.cache_dtype, int(checkpoint.config.num_hidden_layers), num_logits)
     progress.advance()
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
@@ -132,7 +133,8 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         num_heads=heads["num_heads"].pop(),
         num_kv_heads=heads["num_kv_heads"].pop(),
         head_dim=heads["head_dim"].pop(),
-        vocab_size=head["out_features"].as_int(),
+        vocab_size=embedding["num_rows"].as_int(),
+        num_logits=head["out_features"].as_int(),
         max_positions=exported.max_positions,
         sliding_window=windows.pop() if len(windows) == 1 else 0,  # layers that differ keep every token
         cache_dtype=options.cache_dtype,
@@ -159,6 +161,15 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         nodes_per_layer=NODES_PER_LAYER,
         parity=exported.parity,
     )
+
+
+def _num_logits(name: str, checkpoint: Checkpoint, options: ExportOptions) -> int | None:
+    if name != "draft" or options.draft_vocab is None:
+        return None
+    limit = int(checkpoint.config.vocab_size)
+    if options.draft_vocab > limit:
+        raise OptionError(f"draft_vocab is {options.draft_vocab}; {checkpoint.id} has only {limit} ids")
+    return options.draft_vocab
 
 
 def _max_positions(checkpoint: Checkpoint, options: ExportOptions) -> int:

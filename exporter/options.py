@@ -35,6 +35,8 @@ class ExportOptions:
 
     target, draft: weight formats of the two models.
     cache_dtype: "f16" or "f32", the type of the key and value caches.
+    draft_vocab: the draft's head scores ids 0 .. draft_vocab - 1 only (byte-pair tokenizers number ids by frequency);
+        None scores all.
     max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
     tokenizer: folder or hub id to take the tokenizer from instead of the target's own.
     parity: compare the exported graphs with torch and fail over tolerance.
@@ -48,6 +50,7 @@ class ExportOptions:
     target: ModelFormats = ModelFormats()
     draft: ModelFormats = ModelFormats("int8", "int4", "int4")  # a draft is mostly its vocabulary matrix
     cache_dtype: str = "f16"
+    draft_vocab: int | None = None
     max_positions: int | None = None
     tokenizer: str | None = None
     parity: bool = True
@@ -57,6 +60,8 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.cache_dtype not in CACHE_DTYPES:
             raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
+        if self.draft_vocab is not None and self.draft_vocab < 1:
+            raise OptionError(f"draft_vocab is {self.draft_vocab}; it must be at least 1")
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
         least, most = _PARITY_TOKENS

@@ -23,18 +23,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Reader = Callable[[str], Array]
 
 
-def torch_logits(config: PretrainedConfig, read: Reader, ids: list[int]) -> Array:
-    """Logits f32 [num_tokens, vocab_size] of one causal pass; `read` gives a parameter by its name."""
+def torch_logits(config: PretrainedConfig, read: Reader, read_head: Reader, ids: list[int]) -> Array:
+    """Logits f32 [num_tokens, num_logits] of one causal pass.
+
+    `read` gives a parameter by its checkpoint name. The output layer's comes from `read_head`: where it shares the
+    embedding's tensor, it may be stored in another format or with fewer rows.
+    """
     with torch.device("meta"):
         model = new_model(config, "sdpa")
     names = first_names(model)
+    output_layer: Callable[[], torch.nn.Module | None] = model.get_output_embeddings
+    head = output_layer()
     for name, module in list(model.named_modules()):
         if any(
             key == "inv_freq" for key, _ in module.named_buffers(recurse=False)
         ):  # computed, not stored: made anew with values
             model.set_submodule(name, type(module)(config))
         else:
-            _load_on_demand(module, name, names, read)
+            _load_on_demand(module, name, names, read_head if module is head else read)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
     return np.asarray(logits.numpy())
@@ -67,7 +73,9 @@ class StoredWeights:
         self._tensors = {tensor.name: tensor for tensor in tensors}
         self._file = np.memmap(path, mode="r", dtype=np.uint8)
         self._vectors = {source: item for item in plan.vectors.values() for source in item.sources}
-        self._weights = {source: item for item in plan.weights.values() for source in item.sources}
+        self._head = plan.weights.get("lm_head")
+        others = [item for item in plan.weights.values() if item is not self._head]
+        self._weights = {source: item for item in others for source in item.sources}
         self._last: tuple[PackedWeight, Array] | None = None  # q, k and v follow each other
 
     def read(self, parameter: str) -> Array:
@@ -78,6 +86,10 @@ class StoredWeights:
             return separate(rows)[item.sources.index(parameter)]
         start = sum(self._plan.shape(source)[0] for source in item.sources[: item.sources.index(parameter)])
         return rows[start : start + self._plan.shape(parameter)[0]]
+
+    def read_head(self, parameter: str) -> Array:
+        """The output layer's rows: its own matrix, or the embedding's if they share one."""
+        return self.read(parameter) if self._head is None else self._matrix(self._head)
 
     def _matrix(self, weight: PackedWeight) -> Array:
         if self._last is None or self._last[0] != weight:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig
+from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
 from .errors import TokenizerError
 from .sources import open_gguf
@@ -48,19 +48,9 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
     Raises:
         TokenizerError: a slow-only tokenizer, no end-of-sequence id, or an unknown splitting rule in a GGUF.
     """
-    extra: dict[str, Any] = {"gguf_file": gguf_file} if gguf_file else {}
-    if gguf_file is not None and "tokenizer.ggml.model" not in _gguf_fields(folder, gguf_file):
+    tokenizer = _read(folder, gguf_file)
+    if tokenizer is None:
         return None
-    if gguf_file is None and Path(folder).is_dir() and not list(Path(folder).glob("tokenizer*")):
-        return None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
-    except (OSError, ValueError, KeyError) as error:
-        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {str(error).splitlines()[0]}") from error
-    if not getattr(tokenizer, "is_fast", False):
-        raise TokenizerError(
-            f"{type(tokenizer).__name__} of {folder} has no tokenizer.json form; give one with tokenizer="
-        )
     backend: Tokenizer = tokenizer.backend_tokenizer
     if gguf_file is not None:
         _set_split_rule(backend, _gguf_fields(folder, gguf_file))
@@ -77,6 +67,27 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
         add_bos=_adds_bos(backend, tokenizer.bos_token_id),
         chat_template=template if isinstance(template, str) else None,
     )
+
+
+def _read(folder: str, gguf_file: str | None) -> Any:
+    """The tokenizer as transformers reads it, None if there is none."""
+    files = Path(folder)
+    if gguf_file is not None and "tokenizer.ggml.model" not in _gguf_fields(folder, gguf_file):
+        return None
+    if gguf_file is None and not list(files.glob("tokenizer*")):
+        return None
+    # A tokenizer.json is taken as it is: the model families' own classes rebuild it and may add tokens.
+    ready = gguf_file is None and (files / "tokenizer.json").is_file()
+    reader: Any = PreTrainedTokenizerFast if ready else AutoTokenizer
+    try:
+        tokenizer = reader.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+    except Exception as error:  # tokenizers raises bare Exception on a malformed file
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {reason}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        kind = type(tokenizer).__name__
+        raise TokenizerError(f"{kind} of {folder} has no tokenizer.json form; give one with tokenizer=")
+    return tokenizer
 
 
 def _gguf_fields(folder: str, gguf_file: str) -> dict[str, Any]:

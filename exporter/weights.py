@@ -117,4 +117,5 @@ def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Qua
 def _arranged(weight: PackedWeight, parts: list[Array]) -> Array:
     if weight.interleaved:
         return interleave(*parts)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return rows[: weight.out_features]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A packed matrix: the rows of `sources` one after the other, or gate and up rows in alternating tiles."""
+    """A packed matrix: the first rows of `sources` one after the other, or gate and up rows in alternating tiles."""
 
     name: str
     sources: tuple[str, ...]
@@ -41,6 +41,7 @@ class Plan:
     """Collects the stored tensors of one model while its graph is rewritten."""
 
     formats: ModelFormats
+    num_logits: int | None  # rows of the lm_head that are kept; None: all
     parameters: dict[str, ir.Value]  # traced parameter name -> graph value
     weights: dict[str, PackedWeight] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
@@ -52,14 +53,16 @@ class Plan:
         return tuple(axis for axis in static_shape(self.parameters[parameter]) if axis is not None)
 
     def weight(self, name: str, sources: Sequence[ir.Value], role: str, *, interleaved: bool = False) -> PackedWeight:
-        """Plans a packed matrix; the same single source in the same format is stored once."""
+        """Plans a packed matrix; the same rows of the same source in the same format are stored once."""
         names = tuple(str(source.name) for source in sources)
         format_name: str = getattr(self.formats, role)
-        for other in self.weights.values():
-            if other.sources == names and other.format == format_name:
-                return other
         shapes = [self.shape(source) for source in names]
         rows = sum(shape[0] for shape in shapes)
+        if role == "lm_head" and self.num_logits is not None:
+            rows = self.num_logits
+        for other in self.weights.values():
+            if (other.sources, other.format, other.out_features) == (names, format_name, rows):
+                return other
         planned = PackedWeight(name, names, interleaved, format_name, rows, shapes[0][1])
         self.weights[name] = planned
         return planned

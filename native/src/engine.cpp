@@ -112,7 +112,7 @@ void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* 
   const Reservation room(sequence, num_tokens);
   const int32_t step = chosen.limits().max_outputs;
   const auto width = static_cast<size_t>(plan_.vocab_size);
-  const size_t known = std::min<size_t>(width, chosen.vocab_size());
+  const size_t known = std::min<size_t>(width, chosen.num_logits());
   for (int32_t begin = 0; begin < num_tokens; begin += step) {
     const int32_t num_rows = std::min(step, num_tokens - begin);
     const Logits logits = chosen.forward({.ids = ids.subspan(begin, num_rows),

@@ -41,7 +41,7 @@ class Engine {
 
   pf_engine_info info() const;
   void check() const;
-  // logits_out: [ids.size(), vocab_size of the target]; -inf where a draft's vocabulary is smaller.
+  // logits_out: [ids.size(), vocab_size of the target]; -inf where a draft scores fewer ids.
   void compute_logits(int32_t model, std::span<const int32_t> ids, float* logits_out);
   void time_pass(int32_t model, int32_t num_rows, int32_t context, std::span<double> seconds_out);
 

@@ -125,8 +125,12 @@ ModelEntry parse_model(const Node& node) {
                    .num_kv_heads = dim("num_kv_heads"),
                    .head_dim = dim("head_dim"),
                    .vocab_size = dim("vocab_size"),
+                   .num_logits = dim("num_logits"),
                    .max_positions = dim("max_positions"),
                    .cache_type = CacheType::kF16};
+  if (model.num_logits > model.vocab_size) {
+    node.wrong("num_logits", "at most vocab_size " + std::to_string(model.vocab_size), model.num_logits);
+  }
   const std::string cache = node.text("cache_dtype");
   if (cache != "f16" && cache != "f32") node.wrong("cache_dtype", "f16 or f32", cache);
   if (cache == "f32") model.cache_type = CacheType::kF32;
@@ -167,6 +171,9 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
                     .eos_ids = {},
                     .target = parse_model(models.object("target")),
                     .draft = {}};
+  if (manifest.target.num_logits < manifest.target.vocab_size) {
+    models.object("target").wrong("num_logits", "vocab_size: a target scores every id", manifest.target.num_logits);
+  }
   for (const int64_t id : tokenizer.integers("eos_ids", 0, std::numeric_limits<int32_t>::max())) {
     manifest.eos_ids.push_back(static_cast<int32_t>(id));
   }

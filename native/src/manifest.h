@@ -41,6 +41,7 @@ struct ModelEntry {
   int32_t num_kv_heads;
   int32_t head_dim;
   int32_t vocab_size;
+  int32_t num_logits;  // ids [0, num_logits) are scored; a draft may leave out the rest of its vocabulary
   int32_t max_positions;
   CacheType cache_type;
 };

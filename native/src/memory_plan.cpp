@@ -25,7 +25,7 @@ uint64_t cache_bytes_per_token(const ModelEntry& model) {
 uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_outputs) {
   const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
   const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + 3 * uint64_t(model.intermediate_size);
-  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.vocab_size;
+  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
 }
 
 // Processed distributions: ids and probabilities of every drafted position, and two of the target's.

@@ -17,7 +17,7 @@ Model::Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder
              const ModelLimits& limits)
     : ort_(std::move(ort)),
       limits_(limits),
-      vocab_size_(entry.vocab_size),
+      num_logits_(entry.num_logits),
       max_positions_(entry.max_positions),
       weights_(read_weights(folder, entry.weights)),
       input_ids_(limits.max_rows),
@@ -27,7 +27,7 @@ Model::Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder
       block_table_(num_blocks_for(limits.max_context, limits.block_size)),
       output_rows_(limits.max_outputs),
       tree_mask_(limits.max_rows),
-      logits_(sizeof(float) * limits.max_outputs * entry.vocab_size, Pages::Size::kSmall),
+      logits_(sizeof(float) * limits.max_outputs * entry.num_logits, Pages::Size::kSmall),
       row_tensors_(limits.max_rows + 1),
       output_tensors_(limits.max_outputs + 1) {
   check_file(folder, entry.graph);
@@ -99,9 +99,9 @@ void Model::bind_outputs(int32_t num_outputs) {
   OutputTensors& tensors = output_tensors_[num_outputs];
   if (!tensors.rows) {
     const std::array<int64_t, 1> rows{num_outputs};
-    const std::array<int64_t, 2> logits{num_outputs, vocab_size_};
+    const std::array<int64_t, 2> logits{num_outputs, num_logits_};
     tensors.rows = ints(output_rows_, rows);
-    tensors.logits = ort_->tensor(logits_.data(), sizeof(float) * num_outputs * vocab_size_, logits,
+    tensors.logits = ort_->tensor(logits_.data(), sizeof(float) * num_outputs * num_logits_, logits,
                                   ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
   }
   bound_outputs_ = -1;
@@ -125,7 +125,7 @@ Logits Model::forward(const Pass& pass) {
   seq_starts_[1] = num_rows;
   context_lens_[0] = pass.context;
   ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), nullptr, binding_.get()));
-  return {reinterpret_cast<const float*>(logits_.data()), pass.num_outputs, vocab_size_};
+  return {reinterpret_cast<const float*>(logits_.data()), pass.num_outputs, num_logits_};
 }
 
 }  // namespace pilotfish

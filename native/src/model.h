@@ -18,11 +18,11 @@ namespace pilotfish {
 
 // Logits of the asked rows of a pass, valid until the model's next pass.
 struct Logits {
-  const float* data;  // [num_rows, vocab_size]
+  const float* data;  // [num_rows, width]
   int32_t num_rows;
-  int32_t vocab_size;
+  int32_t width;
 
-  std::span<const float> row(int32_t index) const { return {data + size_t(index) * vocab_size, size_t(vocab_size)}; }
+  std::span<const float> row(int32_t index) const { return {data + size_t(index) * width, size_t(width)}; }
 };
 
 struct Pass {
@@ -51,7 +51,7 @@ class Model {
         const ModelLimits& limits);
   Model(Model&&) = delete;
 
-  int32_t vocab_size() const noexcept { return vocab_size_; }
+  int32_t num_logits() const noexcept { return num_logits_; }
   int32_t max_positions() const noexcept { return max_positions_; }
   const ModelLimits& limits() const noexcept { return limits_; }
 
@@ -78,14 +78,14 @@ class Model {
 
   std::shared_ptr<const Ort> ort_;
   const ModelLimits limits_;
-  const int32_t vocab_size_;
+  const int32_t num_logits_;
   const int32_t max_positions_;
   const Pages weights_;
   std::vector<OrtValuePtr> initializers_;
 
   std::vector<int32_t> input_ids_, position_ids_, seq_starts_, context_lens_, block_table_, output_rows_;
   std::vector<uint64_t> tree_mask_;
-  Pages logits_;  // [max_outputs, vocab_size]
+  Pages logits_;  // [max_outputs, num_logits]
   std::vector<OrtValuePtr> fixed_inputs_;
   std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
   std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]

@@ -37,7 +37,7 @@ void Distribution::reserve(size_t num_ids) {
 }
 
 float Distribution::prob_of(int32_t id) const {
-  if (is_dense) return probs[id];
+  if (is_dense) return static_cast<size_t>(id) < probs.size() ? probs[id] : 0.0f;
   const auto found = std::lower_bound(ids.begin(), ids.end(), id);
   return found != ids.end() && *found == id ? probs[found - ids.begin()] : 0.0f;
 }
@@ -69,7 +69,12 @@ int32_t Distribution::sample(double u) const {
 
 float Distribution::subtract(const Distribution& other) {
   assert(is_dense == other.is_dense);
-  if (is_dense) return subtract_positive(probs, other.probs.data());
+  if (is_dense) {
+    const std::span<float> all(probs);
+    const size_t num_shared = std::min(all.size(), other.probs.size());  // a draft may score fewer ids
+    return subtract_positive(all.first(num_shared), other.probs.data()) +
+           static_cast<float>(sum_of(all.subspan(num_shared)));
+  }
   float mass = 0;
   size_t j = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -90,8 +95,8 @@ Sampler::Sampler(size_t max_ids) {
 void Sampler::process(std::span<const float> logits, const SamplingOptions& options, Distribution& out) {
   assert(options.temperature > 0);
   const float scale = 1.0f / options.temperature;
-  const bool limits_k = options.top_k > 0 && static_cast<size_t>(options.top_k) < logits.size();
-  out.is_dense = !limits_k && options.top_p >= 1 && options.min_p <= 0;
+  // By the options alone: a draft that scores fewer ids must give the same kind.
+  out.is_dense = options.top_k <= 0 && options.top_p >= 1 && options.min_p <= 0;
   out.ids.clear();
   if (out.is_dense) {
     out.probs.resize(logits.size());

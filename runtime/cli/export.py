@@ -27,6 +27,7 @@ Draft = Annotated[str | None, typer.Option(help="The draft, given as TARGET is."
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write the bundle to.")]
 Format = Annotated[str, typer.Option(help="int4, int4_asym, int8, f16 or f32.")]
 DraftFormat = Annotated[str | None, typer.Option(help="The same for the draft; default: the target's.")]
+DraftVocab = Annotated[int | None, typer.Option(help="The draft scores the first so many ids only; default: all.")]
 CacheType = Annotated[str, typer.Option(help="Type of keys and values: f16 or f32.")]
 MaxPositions = Annotated[int | None, typer.Option(help="Longest context; default: the model's limit.")]
 TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="Folder or hub id with the tokenizer.")]
@@ -45,6 +46,7 @@ def export(
     draft_linear: DraftFormat = None,
     draft_embedding: DraftFormat = None,
     draft_lm_head: DraftFormat = None,
+    draft_vocab: DraftVocab = None,
     cache_dtype: CacheType = "f16",
     max_positions: MaxPositions = None,
     tokenizer: TokenizerFrom = None,
@@ -62,6 +64,7 @@ def export(
             target=exporter.ModelFormats(linear, embedding, lm_head),
             draft=exporter.ModelFormats(draft_linear or linear, draft_embedding or embedding, draft_lm_head or lm_head),
             cache_dtype=cache_dtype,
+            draft_vocab=draft_vocab,
             max_positions=max_positions,
             tokenizer=tokenizer,
             parity=not no_parity,

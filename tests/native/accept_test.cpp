@@ -63,7 +63,7 @@ double chi_square(const std::vector<int>& counts, const Probs& probs, int total)
 void check_distribution(const std::string& name, const Probs& q, const Probs& first, const std::vector<Probs>& second,
                         const SamplingOptions& options) {
   constexpr int kNumRequests = 40000;
-  const auto vocab_size = static_cast<int32_t>(q.size());
+  const auto vocab_size = static_cast<int32_t>(first.size());
   Sampler sampler(vocab_size);
   std::vector<Distribution> draft(2);
   sampler.process(logs({q}), options, draft[0]);
@@ -115,6 +115,9 @@ void test_sampled_tokens_follow_the_target() {
   const Probs left{0.5f, 0.3f, 0.2f, 0, 0, 0};
   check_distribution("disjoint", {0, 0, 0, 0.4f, 0.3f, 0.3f}, left, std::vector<Probs>(6, left), plain);
   check_distribution("draft misses a token", {0, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f}, target, next, plain);
+  const Probs trimmed{0.2f, 0.2f, 0.3f, 0.3f};  // scores only the first four of the ids
+  check_distribution("trimmed draft", trimmed, target, next, plain);
+  check_distribution("trimmed draft, sparse", trimmed, target, next, {.temperature = 1, .top_k = 6});
   // min_p this small keeps everything but goes through the lists of candidates.
   check_distribution("sparse", {0.1f, 0.1f, 0.1f, 0.1f, 0.1f, 0.5f}, target, next, {.temperature = 1, .min_p = 1e-6f});
 }

@@ -26,6 +26,7 @@ void test_values() {
   CHECK(manifest.draft.has_value());
   CHECK(manifest.draft->cache_type == pilotfish::CacheType::kF32);
   CHECK_EQ(manifest.draft->vocab_size, 128);
+  CHECK_EQ(manifest.draft->num_logits, 64);
 }
 
 void test_the_draft_is_optional() {
@@ -73,6 +74,12 @@ void test_vocabularies_may_differ_by_padding_only() {
               parse_manifest(mismatched, "/bundle"));
 }
 
+void test_only_a_draft_may_leave_ids_unscored() {
+  expect_corrupt("\"num_logits\": 64", "\"num_logits\": 129", "num_logits: expected at most vocab_size 128, found 129");
+  expect_corrupt("\"num_logits\": 104", "\"num_logits\": 64",
+                 "num_logits: expected vocab_size: a target scores every id, found 64");
+}
+
 void test_a_missing_manifest_names_its_path() {
   CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json", pilotfish::read_manifest("/nonexistent"));
 }
@@ -85,6 +92,7 @@ int main() {
   test_messages_name_file_field_expected_and_found();
   test_versions();
   test_vocabularies_may_differ_by_padding_only();
+  test_only_a_draft_may_leave_ids_unscored();
   test_a_missing_manifest_names_its_path();
   return check::result();
 }

@@ -23,7 +23,7 @@ inline const std::string kManifest = R"({
         {"name": "layers.0.qkv", "dtype": "u8", "shape": [5000], "offset": 0, "bytes": 5000},
         {"name": "norm", "dtype": "f32", "shape": [8, 16], "offset": 8192, "bytes": 512}],
       "num_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16,
-      "vocab_size": 104, "max_positions": 2048, "cache_dtype": "f16"},
+      "vocab_size": 104, "num_logits": 104, "max_positions": 2048, "cache_dtype": "f16"},
     "draft": {
       "graph": {"file": "draft.onnx", "bytes": 10, "sha256": ")" +
                                      kHash + R"("},
@@ -31,7 +31,7 @@ inline const std::string kManifest = R"({
                                      kHash + R"("},
       "tensors": [],
       "num_layers": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16,
-      "vocab_size": 128, "max_positions": 2048, "cache_dtype": "f32"}}})";
+      "vocab_size": 128, "num_logits": 64, "max_positions": 2048, "cache_dtype": "f32"}}})";
 
 // `text` with the first `from` replaced, which must be there.
 inline std::string replaced(std::string text, const std::string& from, const std::string& to) {

@@ -1,6 +1,7 @@
 // Drafts a chain with a small model that shares the target's vocabulary and has a cache of its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -24,9 +25,10 @@ struct DraftRequest {
 
 class ModelDrafter {
  public:
-  // Ids from num_ids on are padding and never drafted. `model` must outlive the drafter.
+  // Ids from num_ids on are padding, and ids from the model's num_logits on are not scored: neither is ever drafted.
+  // `model` must outlive the drafter.
   ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
-      : model_(model), num_ids_(num_ids), prefill_chunk_(prefill_chunk) {}
+      : model_(model), num_ids_(std::min(num_ids, model.num_logits())), prefill_chunk_(prefill_chunk) {}
 
   // Catches up with the sequence and drafts. Afterwards all but the last drafted token are in the draft's cache. False
   // if the request was cancelled meanwhile.
