@@ -50,23 +50,59 @@ inline SplitView split_view(const RowView& view, int64_t split) {
 // it.
 struct ChunkAddresses {
   int64_t at[kChunkKeys];
+};
 
-  ChunkAddresses(const AttentionShape& shape, const KvPool& pool, const AttentionTile& tile, int64_t slot,
-                 int64_t last_slot) {
-    int64_t block = slot / pool.block_size, offset = slot % pool.block_size;
+// Walks the slots of a split chunk by chunk, fetching the next chunk's heads of `cache` while the caller works on this
+// one: they lie apart from each other, where no hardware prefetcher finds them.
+class ChunkWalk {
+ public:
+  ChunkWalk(const AttentionShape& shape, const KvPool& pool, const AttentionTile& tile, const void* cache, int64_t slot,
+            int64_t last_slot)
+      : shape_(shape), pool_(pool), tile_(tile), cache_(cache), slot_(slot), last_slot_(last_slot) {
+    if (slot_ < last_slot_) find_next();
+  }
+
+  // False when no slot is left; otherwise `current` is the chunk from `slot` on.
+  bool next(ChunkAddresses* current, int64_t* slot) {
+    if (slot_ >= last_slot_) return false;
+    *current = next_;
+    *slot = slot_;
+    slot_ += kChunkKeys;
+    if (slot_ < last_slot_) find_next();
+    return true;
+  }
+
+ private:
+  void find_next() {
+    int64_t block = slot_ / pool_.block_size, offset = slot_ % pool_.block_size;
     for (int64_t key = 0; key < kChunkKeys; ++key) {
-      if (slot + key >= last_slot) {
-        at[key] = at[key - 1];
+      if (slot_ + key >= last_slot_) {
+        next_.at[key] = next_.at[key - 1];
         continue;
       }
-      const int64_t pool_slot = tile.block_table[block] * pool.block_size + offset;
-      at[key] = (pool_slot * shape.num_kv_heads + tile.kv_head) * shape.head_dim;
-      if (++offset == pool.block_size) {
+      const int64_t pool_slot = tile_.block_table[block] * pool_.block_size + offset;
+      next_.at[key] = (pool_slot * shape_.num_kv_heads + tile_.kv_head) * shape_.head_dim;
+      fetch(next_.at[key]);
+      if (++offset == pool_.block_size) {
         offset = 0;
         ++block;
       }
     }
   }
+
+  void fetch(int64_t element) const {
+    const int64_t element_bytes = pool_.type == CacheType::kF32 ? 4 : 2;
+    const char* const head = static_cast<const char*>(cache_) + element * element_bytes;
+    for (int64_t byte = 0; byte < shape_.head_dim * element_bytes; byte += 64) __builtin_prefetch(head + byte);
+  }
+
+  const AttentionShape& shape_;
+  const KvPool& pool_;
+  const AttentionTile& tile_;
+  const void* cache_;
+  int64_t slot_;
+  int64_t last_slot_;
+  ChunkAddresses next_;
 };
 
 // out[head_dim][16 keys]

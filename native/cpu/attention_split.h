@@ -73,8 +73,10 @@ inline void score_split(const AttentionShape& shape, const KvPool& pool, const A
   const int64_t group = shape.group_size(), row_stride = shape.num_heads * shape.head_dim;
   int64_t num_scored[kMaxTileRows] = {};
   PendingScores pending;
-  for (int64_t slot = work.first_slot; slot < work.last_slot; slot += kChunkKeys) {
-    load_keys(pool, ChunkAddresses(shape, pool, tile, slot, work.last_slot), shape.head_dim, work.chunk);
+  ChunkWalk walk(shape, pool, tile, pool.keys, work.first_slot, work.last_slot);
+  ChunkAddresses chunk;
+  for (int64_t slot; walk.next(&chunk, &slot);) {
+    load_keys(pool, chunk, shape.head_dim, work.chunk);
     for (int64_t row = 0; row < tile.num_rows; ++row) {
       const uint32_t visible = work.views[row].visible(slot);
       if (visible == 0) continue;
@@ -121,30 +123,49 @@ inline void soften(float* scores, int64_t num_keys, float softcap, float* maximu
   *sum_out = sum_lanes(sum);
 }
 
-// Adds a chunk's visible values, kCount vectors of 16 columns, to a query's output, in the order of the keys.
-template <int kCount>
-inline void add_values(const float* weights, uint32_t visible, const float* values, int64_t width, float* out) {
-  Floats sums[kCount];
+// Where a query's weights for a chunk and its output lie; the next query's follow at fixed distances.
+struct QueryValues {
+  const float* weights;  // [num_queries][kScoreStride]
+  float* out;            // [num_queries][stride]
+  int64_t stride;
+};
+
+// Adds a chunk's visible values, kVectors vectors of 16 columns, to the output of kQueries queries, in the order of the
+// keys.
+template <int kVectors, int kQueries>
+inline void add_vectors(const QueryValues& queries, uint32_t visible, const float* values, int64_t width) {
+  Floats sums[kQueries][kVectors];
+#pragma GCC unroll 2
+  for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) sums[v] = load(out + v * kLanes);
-  for (; visible != 0; visible &= visible - 1) {
-    const float* const value = values + __builtin_ctz(visible) * width;
-    const Floats weight = broadcast(*weights++);
-#pragma GCC unroll 8
-    for (int v = 0; v < kCount; ++v) sums[v] = fma(weight, load(value + v * kLanes), sums[v]);
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = load(queries.out + q * queries.stride + v * kLanes);
   }
+  for (const float* weight = queries.weights; visible != 0; visible &= visible - 1, ++weight) {
+    const float* const value = values + __builtin_ctz(visible) * width;
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) store(out + v * kLanes, sums[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      const Floats column = load(value + v * kLanes);
+#pragma GCC unroll 2
+      for (int q = 0; q < kQueries; ++q) sums[q][v] = fma(broadcast(weight[q * kScoreStride]), column, sums[q][v]);
+    }
+  }
+#pragma GCC unroll 2
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store(queries.out + q * queries.stride + v * kLanes, sums[q][v]);
+  }
 }
 
-inline void add_values(const float* weights, uint32_t visible, const float* values, int64_t width, float* out) {
-  using Add = void (*)(const float*, uint32_t, const float*, int64_t, float*);
-  static constexpr Add kTable[] = {add_values<1>, add_values<2>, add_values<3>, add_values<4>,
-                                   add_values<5>, add_values<6>, add_values<7>, add_values<8>};
+template <int kQueries>
+inline void add_values(QueryValues queries, uint32_t visible, const float* values, int64_t width) {
+  using Add = void (*)(const QueryValues&, uint32_t, const float*, int64_t);
+  static constexpr Add kTable[] = {add_vectors<1, kQueries>, add_vectors<2, kQueries>, add_vectors<3, kQueries>,
+                                   add_vectors<4, kQueries>, add_vectors<5, kQueries>, add_vectors<6, kQueries>,
+                                   add_vectors<7, kQueries>, add_vectors<8, kQueries>};
   for (int64_t column = 0; column < width; column += kMaxVectorsAtOnce * kLanes) {
     const int64_t vectors = (width - column) / kLanes;
-    kTable[(vectors < kMaxVectorsAtOnce ? vectors : kMaxVectorsAtOnce) - 1](weights, visible, values + column, width,
-                                                                            out + column);
+    kTable[(vectors < kMaxVectorsAtOnce ? vectors : kMaxVectorsAtOnce) - 1](queries, visible, values + column, width);
+    queries.out += kMaxVectorsAtOnce * kLanes;
   }
 }
 
@@ -153,15 +174,22 @@ inline void sum_values(const AttentionShape& shape, const KvPool& pool, const At
   const int64_t group = shape.group_size(), stride = partial_floats(shape.head_dim);
   const int64_t width = padded_head_dim(shape.head_dim);
   int64_t num_added[kMaxTileRows] = {};
-  for (int64_t slot = work.first_slot; slot < work.last_slot; slot += kChunkKeys) {
-    load_values(pool, ChunkAddresses(shape, pool, tile, slot, work.last_slot), shape.head_dim, work.chunk);
+  ChunkWalk walk(shape, pool, tile, pool.values, work.first_slot, work.last_slot);
+  ChunkAddresses chunk;
+  for (int64_t slot; walk.next(&chunk, &slot);) {
+    load_values(pool, chunk, shape.head_dim, work.chunk);
     for (int64_t row = 0; row < tile.num_rows; ++row) {
       const uint32_t visible = work.views[row].visible(slot);
       if (visible == 0) continue;
-      for (int64_t query = row * group; query < (row + 1) * group; ++query) {
-        const float* const weights = work.scores + query * kScoreStride + num_added[row];
-        add_values(weights, visible, work.chunk, width, partials + query * stride);
+      const int64_t first = row * group;
+      QueryValues queries{work.scores + first * kScoreStride + num_added[row], partials + first * stride, stride};
+      int64_t head = 0;
+      for (; head + 2 <= group; head += 2) {
+        add_values<2>(queries, visible, work.chunk, width);
+        queries.weights += 2 * kScoreStride;
+        queries.out += 2 * stride;
       }
+      if (head < group) add_values<1>(queries, visible, work.chunk, width);
       num_added[row] += __builtin_popcount(visible);
     }
   }
