@@ -41,23 +41,17 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
   asm volatile(
       "{ .reg .pred done;\n"
       "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-      "@!done bra again; }" ::"r"(barrier), "r"(parity) : "memory");
+      "@!done bra again; }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 #else
   asm volatile(
       "{ .reg .pred done;\n"
       "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
-      "@!done bra again; }" ::"r"(barrier), "r"(parity) : "memory");
+      "@!done bra again; }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 #endif
-}
-
-/// True where a wait would not wait.
-__device__ __forceinline__ bool barrier_is_passed(uint32_t barrier, uint32_t parity) {
-  uint32_t passed;
-  asm volatile(
-      "{ .reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, done; }" : "=r"(passed) : "r"(barrier), "r"(parity) : "memory");
-  return passed != 0;
 }
 
 // ---- copies from global to shared memory ----
@@ -74,11 +68,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, i
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
                "l"(source), "r"(num_bytes), "r"(barrier)
                : "memory");
-}
-
-/// Asks for a contiguous piece to be brought from memory into L2.
-__device__ __forceinline__ void prefetch_bulk(const void* source, int num_bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(num_bytes) : "memory");
 }
 #endif
 

@@ -41,16 +41,16 @@ enum class Activation { kNone, kSwiGlu };
 struct LowbitLinear {
   LowbitShape shape;
   LowbitPlan plan;
-  const void* weights;    // repacked, see repack_lowbit()
-  const void* x;          // f16 [num_rows, in_features]
-  const float* bias;      // [out_features] or null; gate and up interleaved by 16 as the weight rows
-  const void* residual;   // [num_rows, columns of out] of the output type, or null; may alias out
-  void* out;              // [num_rows, out_features], half as many columns with SwiGLU
+  const void* weights;   // repacked, see repack_lowbit()
+  const void* x;         // f16 [num_rows, in_features]
+  const float* bias;     // [out_features] or null; gate and up interleaved by 16 as the weight rows
+  const void* residual;  // [num_rows, columns of out] of the output type, or null; may alias out
+  void* out;             // [num_rows, out_features], half as many columns with SwiGLU
   OutputType output_type;
   Activation activation;
-  int num_rows;           // 1..kMaxLinearRows
-  float* partials;        // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
-                          // shared by all linears of a stream
+  int num_rows;     // 1..kMaxLinearRows
+  float* partials;  // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
+                    // shared by all linears of a stream
 };
 
 /// Reads the limits of the current device.

@@ -40,36 +40,45 @@ __device__ void leave_partial(const LowbitLinear& linear, bool begins_group, int
   }
 }
 
-/// Adds the sums of one token tile that blocks first..last left, in this order, waiting for each, and clears their places.
-/// As many as registers allow are read at a time, all again until all are there.
+/// Reads up to kParts places of sums, again and again until other blocks have written all. The first is at `head`, the
+/// others kStride apart from `place` on. Parts past `num_parts` are zero.
+template <int kParts, size_t kStride, int kTileStride>
+__device__ __forceinline__ void read_parts(const float4* head, const float4* place, int num_parts,
+                                           float4 (&parts)[kParts][kTilesPerPiece]) {
+  bool complete;
+  do {
+#pragma unroll
+    for (int i = 0; i < kParts * kTilesPerPiece; ++i) parts[i / kTilesPerPiece][i % kTilesPerPiece] = {};
+#pragma unroll
+    for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
+      const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
+      if (part < num_parts)
+        parts[part][tile] = load_relaxed((part ? place + part * kStride : head) + tile * kTileStride);
+    }
+    complete = true;
+#pragma unroll
+    for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
+      complete = complete && is_written(parts[i / kTilesPerPiece][i % kTilesPerPiece]);
+    }
+  } while (!complete);
+}
+
+/// Adds the sums of one token tile that blocks first..last left, in this order, waiting for each, and clears their
+/// places.
 template <class Shape>
 __device__ void add_partials(const LowbitLinear& linear, int first, int last, int warp, int token_tile,
                              float4 (&totals)[kTilesPerPiece]) {
-  constexpr int kParts = 5;
-  constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kConsumerWarps * kTilesPerPiece *
-                             Shape::kTokenTiles * kWarpSize;  // from a block to the next
+  constexpr int kParts =
+      Shape::kTokenTiles == 1 ? 5 : 4;  // at a time: a spilled register costs more than another round
   constexpr int kTileStride = Shape::kTokenTiles * kWarpSize;
+  constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kConsumerWarps * kTilesPerPiece * kTileStride;
   const float nan = __uint_as_float(kNotWritten);
   float4* head = partial_sums<Shape>(linear, first, true, warp) + token_tile * kWarpSize;
   float4* place = partial_sums<Shape>(linear, first, false, warp) + token_tile * kWarpSize;
 #pragma unroll 1
   for (int left = last - first + 1; left > 0; left -= kParts) {
     float4 parts[kParts][kTilesPerPiece];
-    bool complete;
-    do {
-#pragma unroll
-      for (int i = 0; i < kParts * kTilesPerPiece; ++i) parts[i / kTilesPerPiece][i % kTilesPerPiece] = {};
-      complete = true;
-#pragma unroll
-      for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
-        const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
-        if (part < left) parts[part][tile] = load_relaxed((part ? place + part * kStride : head) + tile * kTileStride);
-      }
-#pragma unroll
-      for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
-        complete = complete && is_written(parts[i / kTilesPerPiece][i % kTilesPerPiece]);
-      }
-    } while (!complete);
+    read_parts<kParts, kStride, kTileStride>(head, place, left, parts);
 #pragma unroll
     for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
       const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
@@ -126,8 +135,8 @@ __device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece
 }
 
 /// Adds what blocks first..last left of a piece and writes it. The blocks share the token tiles, the last one takes the
-/// first: up to 8 tokens a block waits only for blocks that started before it. A loop, not straight code: instructions that
-/// run once a launch cost more to fetch than to execute.
+/// first. They wait for each other, which is safe because a launch has at most one block a multiprocessor. A loop, not
+/// straight code: instructions that run once a launch cost more to fetch than to execute.
 template <class Shape>
 __device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp) {
   const int num_blocks = last - first + 1;

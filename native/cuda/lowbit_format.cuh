@@ -1,5 +1,5 @@
-// The repacked weight: [row groups][chunks of columns][pieces of 32 rows]. A piece holds its chunk in the order that the
-// lanes of a warp feed mma.m16n8k16 with: [2 row tiles][2 vectors][32 lanes][16 bytes] of integers, then the scales
+// The repacked weight: [row groups][chunks of columns][pieces of 32 rows]. A piece holds its chunk in the order that
+// the lanes of a warp feed mma.m16n8k16 with: [2 row tiles][2 vectors][32 lanes][16 bytes] of integers, then the scales
 // [2 row tiles][8 rows g][row g, row g + 8][blocks] f16.
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace pilotfish::cuda {
 
-inline constexpr int kTileRows = 16;       // rows of one mma operand
-inline constexpr int kTilesPerPiece = 2;   // SwiGLU's gate and up tile lie in one piece
+inline constexpr int kTileRows = 16;      // rows of one mma operand
+inline constexpr int kTilesPerPiece = 2;  // SwiGLU's gate and up tile lie in one piece
 inline constexpr int kPieceRows = kTileRows * kTilesPerPiece;
-inline constexpr int kMaxGroupPieces = 8;  // one a consumer warp
+inline constexpr int kMaxGroupPieces = 8;    // one a consumer warp
 inline constexpr int kPartialsPerBlock = 2;  // a run of units begins and ends inside a row group
-inline constexpr int kBlockColumns = 32;   // columns that share a scale
-inline constexpr int kStepColumns = 16;    // columns of one mma
-inline constexpr int kWordsPerVector = 4;  // integer words of a lane, a row tile and half a chunk
+inline constexpr int kBlockColumns = 32;     // columns that share a scale
+inline constexpr int kStepColumns = 16;      // columns of one mma
+inline constexpr int kWordsPerVector = 4;    // integer words of a lane, a row tile and half a chunk
 inline constexpr int kIntegerBytes = kTilesPerPiece * 2 * kWordsPerVector * kWarpSize * 4;
 
 /// (word & mask) | bits in one instruction, which the compiler does not find by itself.
@@ -25,12 +25,13 @@ __device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_
   return result;
 }
 
-// Integers become f16 without a conversion: set in the mantissa of a power of two, n reads as offset + n. The offset stays
-// in the operand; kOffsets gives what to subtract for w = n - zero in rows 0..7 and 8..15 of a tile, twice the same f16.
+// Integers become f16 without a conversion: set in the mantissa of a power of two, n reads as offset + n. The offset
+// stays in the operand; kOffsets gives what to subtract for w = n - zero in rows 0..7 and 8..15 of a tile, twice the
+// same f16.
 
-/// Four bits a weight, stored as n = w + 8. A word holds one step, a pair of neighbouring columns in either half: bits 2 to
-/// 5 are row g, columns 2t and 2t + 1; bits 6 to 9 row g + 8; rotated right by 8, the same places hold columns 2t + 8 and
-/// 2t + 9.
+/// Four bits a weight, stored as n = w + 8. A word holds one step, a pair of neighbouring columns in either half: bits
+/// 2 to 5 are row g, columns 2t and 2t + 1; bits 6 to 9 row g + 8; rotated right by 8, the same places hold columns 2t
+/// + 8 and 2t + 9.
 struct Int4 {
   static constexpr int kChunkColumns = 128;
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
@@ -49,8 +50,8 @@ struct Int4 {
   }
 };
 
-/// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1; bytes
-/// 2, 3 row g + 8; the second word has columns 2t + 8 and 2t + 9.
+/// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1;
+/// bytes 2, 3 row g + 8; the second word has columns 2t + 8 and 2t + 9.
 struct Int8 {
   static constexpr int kChunkColumns = 64;
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
@@ -71,7 +72,7 @@ struct Int8 {
 
 /// The weight as a row of units, each one row group by one chunk: what thread blocks divide among themselves.
 struct UnitGrid {
-  int num_pieces;        // of 32 rows
+  int num_pieces;  // of 32 rows
   int num_groups;
   int pieces_per_group;  // the last group may have fewer
   int num_chunks;
@@ -83,7 +84,8 @@ struct UnitGrid {
   }
   /// Pieces that lie before this unit; units follow each other without a gap.
   __host__ __device__ size_t first_piece(int group, int chunk) const {
-    return static_cast<size_t>(group) * pieces_per_group * num_chunks + static_cast<size_t>(chunk) * pieces_of_group(group);
+    return static_cast<size_t>(group) * pieces_per_group * num_chunks +
+           static_cast<size_t>(chunk) * pieces_of_group(group);
   }
 };
 

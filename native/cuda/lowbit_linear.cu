@@ -1,5 +1,6 @@
-// Low-bit linear for 1 to 64 rows: the weight is streamed once, its rows are the 16-row operand of the tensor cores, the
-// tokens the 8-wide one. Two warps load, the others multiply. Every sum is added in an order that only the plan decides.
+// Low-bit linear for 1 to 64 rows: the weight is streamed once, its rows are the 16-row operand of the tensor cores,
+// the tokens the 8-wide one. Two warps load, the others multiply. Every sum is added in an order that only the plan
+// decides.
 #include <algorithm>
 
 #include "common.cuh"
@@ -28,62 +29,88 @@ struct ChunkView {
   const float4* offset_sums;  // of this lane's tokens; used where shared
 };
 
-/// Adds one chunk of columns in ascending order, 32 columns (one scale) at a time.
+/// What is read before it is used, as far as registers allow: it hides the latency of shared memory.
 template <class Format, class Shape>
-__device__ __forceinline__ void multiply_chunk(const ChunkView& chunk, Sums<Shape>& sums) {
-  using ScaleVector = typename Format::ScaleVector;
-  using ThisStage = Stage<Format, Shape>;
-  constexpr int kBlocksPerVector = Format::kBlocks / 2;
-  // What is read before it is used, as far as registers allow: it hides the latency of shared memory.
-  constexpr int kBlocksAtOnce = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
-  constexpr int kTokensAtOnce = Shape::kTokenTiles < 2 ? 1 : 2;
-  const int lane = threadIdx.x % kWarpSize;
+struct AtOnce {
+  static constexpr int kBlocksPerVector = Format::kBlocks / 2;  // of 16 bytes a lane and tile
+  static constexpr int kBlocks = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
+  static constexpr int kTokens = Shape::kTokenTiles < 2 ? 1 : 2;
+};
+
+/// Unpacked weights of the columns at hand, and the scales of the whole chunk.
+template <class Format, class Shape>
+struct Weights {
+  uint32_t operands[AtOnce<Format, Shape>::kBlocks][kTilesPerPiece][2][4];
   alignas(16) uint32_t words[kTilesPerPiece][kWordsPerVector];
   alignas(16) __half scale[kTilesPerPiece][2][Format::kBlocks];
+
+  __device__ __forceinline__ void load_scales(const uint8_t* piece) {
+    using ScaleVector = typename Format::ScaleVector;
+    const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
-  for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-    *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
-        reinterpret_cast<const ScaleVector*>(chunk.piece + kIntegerBytes)[tile * 8 + lane / 4];
+    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
+      *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
+          reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
+    }
   }
-#pragma unroll
-  for (int first_block = 0; first_block < Format::kBlocks; first_block += kBlocksAtOnce) {
-    const int vector = first_block / kBlocksPerVector;
-    uint32_t weights[kBlocksAtOnce][kTilesPerPiece][2][4];
+
+  __device__ __forceinline__ void unpack(const uint8_t* piece, int first_block) {
+    constexpr int kBlocksPerVector = AtOnce<Format, Shape>::kBlocksPerVector;
+    const int lane = threadIdx.x % kWarpSize, vector = first_block / kBlocksPerVector;
 #pragma unroll
     for (int tile = 0; tile < kTilesPerPiece; ++tile) {
       if (first_block % kBlocksPerVector == 0) {
         *reinterpret_cast<uint4*>(&words[tile][0]) =
-            reinterpret_cast<const uint4*>(chunk.piece)[(tile * 2 + vector) * kWarpSize + lane];
+            reinterpret_cast<const uint4*>(piece)[(tile * 2 + vector) * kWarpSize + lane];
       }
 #pragma unroll
-      for (int i = 0; i < kBlocksAtOnce * 2; ++i) {
-        Format::unpack(weights[i / 2][tile][i % 2], words[tile], first_block % kBlocksPerVector * 2 + i);
+      for (int i = 0; i < AtOnce<Format, Shape>::kBlocks * 2; ++i) {
+        Format::unpack(operands[i / 2][tile][i % 2], words[tile], first_block % kBlocksPerVector * 2 + i);
       }
     }
+  }
+};
+
+/// Adds the columns at hand for a few token tiles.
+template <class Format, class Shape>
+__device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const Weights<Format, Shape>& weights,
+                                                int first_block, int first_tokens, Sums<Shape>& sums) {
+  constexpr int kBlocks = AtOnce<Format, Shape>::kBlocks, kTokens = AtOnce<Format, Shape>::kTokens;
+  uint32_t x[kBlocks][kTokens][4];  // 32 columns of 8 tokens
+  float4 offsets[kBlocks][kTokens];
 #pragma unroll
-    for (int first_tokens = 0; first_tokens < Shape::kTokenTiles; first_tokens += kTokensAtOnce) {
-      uint32_t x[kBlocksAtOnce][kTokensAtOnce][4];  // 32 columns of 8 tokens
-      float4 offsets[kBlocksAtOnce][kTokensAtOnce];
+  for (int i = 0; i < kBlocks * kTokens; ++i) {
+    const int block = first_block + i / kTokens, tokens = first_tokens + i % kTokens;
+    const int row_offset = tokens * kTokenTile * Stage<Format, Shape>::kRowBytes;
+    load_matrices(x[i / kTokens][i % kTokens], chunk.activations + row_offset + block * kBlockColumns * 2);
+    if constexpr (Shape::kSharedOffsets) {
+      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
+    }
+  }
 #pragma unroll
-      for (int i = 0; i < kBlocksAtOnce * kTokensAtOnce; ++i) {
-        const int block = first_block + i / kTokensAtOnce, tokens = first_tokens + i % kTokensAtOnce;
-        load_matrices(x[i / kTokensAtOnce][i % kTokensAtOnce],
-                      chunk.activations + tokens * kTokenTile * ThisStage::kRowBytes + block * kBlockColumns * 2);
-        if constexpr (Shape::kSharedOffsets) {
-          offsets[i / kTokensAtOnce][i % kTokensAtOnce] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
-        }
-      }
+  for (int i = 0; i < kBlocks * kTokens * kTilesPerPiece; ++i) {
+    const int tile = i % kTilesPerPiece, tokens = i / kTilesPerPiece % kTokens, block = i / kTilesPerPiece / kTokens;
+    const uint32_t (&columns)[4] = x[block][tokens];
+    if (!Shape::kSharedOffsets && tile == 0) offsets[block][tokens] = offset_sums<Format>(columns);
+    const uint32_t (&operands)[2][4] = weights.operands[block][tile];
+    const float4 part = multiply(operands[1], columns[2], columns[3],
+                                 multiply(operands[0], columns[0], columns[1], offsets[block][tokens]));
+    add_scaled(sums[tile][first_tokens + tokens], part, __half2float(weights.scale[tile][0][first_block + block]),
+               __half2float(weights.scale[tile][1][first_block + block]));
+  }
+}
+
+/// Adds one chunk of columns in ascending order, 32 columns (one scale) at a time.
+template <class Format, class Shape>
+__device__ __forceinline__ void multiply_chunk(const ChunkView& chunk, Sums<Shape>& sums) {
+  Weights<Format, Shape> weights;
+  weights.load_scales(chunk.piece);
 #pragma unroll
-      for (int i = 0; i < kBlocksAtOnce * kTokensAtOnce * kTilesPerPiece; ++i) {
-        const int tile = i % kTilesPerPiece, in_tokens = i / kTilesPerPiece % kTokensAtOnce;
-        const int in_block = i / kTilesPerPiece / kTokensAtOnce, block = first_block + in_block;
-        const uint32_t(&columns)[4] = x[in_block][in_tokens];
-        if (!Shape::kSharedOffsets && tile == 0) offsets[in_block][in_tokens] = offset_sums<Format>(columns);
-        const float4 part = multiply(weights[in_block][tile][1], columns[2], columns[3],
-                                     multiply(weights[in_block][tile][0], columns[0], columns[1], offsets[in_block][in_tokens]));
-        add_scaled(sums[tile][first_tokens + in_tokens], part, __half2float(scale[tile][0][block]),
-                   __half2float(scale[tile][1][block]));
-      }
+  for (int block = 0; block < Format::kBlocks; block += AtOnce<Format, Shape>::kBlocks) {
+    weights.unpack(chunk.piece, block);
+#pragma unroll
+    for (int tokens = 0; tokens < Shape::kTokenTiles; tokens += AtOnce<Format, Shape>::kTokens) {
+      multiply_tokens<Format, Shape>(chunk, weights, block, tokens, sums);
     }
   }
 }
@@ -95,8 +122,8 @@ class Multiplier {
   __device__ Multiplier(const Params& params, const Ring& ring, const uint8_t* stages)
       : params_(params), ring_(ring), stages_(stages), warp_(threadIdx.x / kWarpSize) {}
 
-  /// Segments of the run first, one a row group; a group that other blocks share is finished after the last of them. One
-  /// loop does both, so that the code of each exists once.
+  /// Segments of the run first, one a row group; a group that other blocks share is finished after the last of them.
+  /// One loop does both, so that the code of each exists once.
   __device__ void run() {
     const int num_chunks = params_.grid.num_chunks;
     const int begin = params_.first_unit(blockIdx.x), end = params_.first_unit(blockIdx.x + 1);
@@ -127,8 +154,9 @@ class Multiplier {
     for (int i = 0; i < num_units; ++i) {
       const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
-      barrier_wait(Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
-                   position_.parity);
+      barrier_wait(
+          Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
+          position_.parity);
       if (is_mine) {
         const ChunkView chunk = {stage + warp_ * Format::kPieceBytes,
                                  shared_address(stage) + ThisStage::kActivations + lane_row,
@@ -184,8 +212,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
 template <class Format, class Shape>
 int stages_that_fit(const DeviceLimits& limits) {
   constexpr size_t kReservedBytes = 1024;  // by the driver, a block
-  const size_t budget = std::min(limits.shared_bytes_per_block,
-                                 limits.shared_bytes_per_sm / Shape::kBlocksPerSm - kReservedBytes);
+  const size_t budget =
+      std::min(limits.shared_bytes_per_block, limits.shared_bytes_per_sm / Shape::kBlocksPerSm - kReservedBytes);
   return static_cast<int>(std::min<size_t>((budget - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
 }
 
@@ -234,19 +262,19 @@ cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limi
   return launch<Format, Shape<8>>(linear, limits, stream);
 }
 
-bool is_valid(const LowbitLinear& linear) {
+bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
   const LowbitShape& shape = linear.shape;
   const bool shape_fits = shape.in_features > 0 && shape.in_features % 8 == 0 && shape.out_features > 0;
   const bool gate_fits = linear.activation == Activation::kNone || shape.out_features % kPieceRows == 0;
   const bool rows_fit = linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
   return shape_fits && gate_fits && rows_fit && linear.plan.num_blocks >= 1 &&
-         linear.plan.num_blocks <= unit_grid(shape).num_units();
+         linear.plan.num_blocks <= std::min(limits.num_sms, unit_grid(shape).num_units());
 }
 
 }  // namespace
 
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
-  if (!is_valid(linear)) return cudaErrorInvalidValue;
+  if (!is_valid(linear, limits)) return cudaErrorInvalidValue;
   return linear.shape.format == WeightFormat::kInt4 ? launch_for_rows<Int4>(linear, limits, stream)
                                                     : launch_for_rows<Int8>(linear, limits, stream);
 }

@@ -19,7 +19,8 @@ size_t lowbit_weight_bytes(const LowbitShape& shape) {
 size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows) {
   int padded_rows = 8;
   while (padded_rows < num_rows) padded_rows *= 2;
-  return static_cast<size_t>(plan.num_blocks) * kPartialsPerBlock * kMaxGroupPieces * kPieceRows * padded_rows * sizeof(float);
+  return static_cast<size_t>(plan.num_blocks) * kPartialsPerBlock * kMaxGroupPieces * kPieceRows * padded_rows *
+         sizeof(float);
 }
 
 cudaError_t read_device_limits(DeviceLimits* limits_out) {
@@ -27,7 +28,8 @@ cudaError_t read_device_limits(DeviceLimits* limits_out) {
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
   cudaDeviceProp properties;
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, device); status != cudaSuccess) return status;
-  *limits_out = {properties.multiProcessorCount, properties.sharedMemPerMultiprocessor, properties.sharedMemPerBlockOptin};
+  *limits_out = {properties.multiProcessorCount, properties.sharedMemPerMultiprocessor,
+                 properties.sharedMemPerBlockOptin};
   return cudaSuccess;
 }
 

@@ -51,12 +51,13 @@ struct Source {
   __device__ uint16_t scale(int tile, int row, int column) const {
     const uint8_t* at = group(tile, column);
     if (!at) return 0;
-    return reinterpret_cast<const uint16_t*>(at + Packed::kIntegers)[column % kGroupColumns / kBlockColumns * kTileRows + row];
+    return reinterpret_cast<const uint16_t*>(
+        at + Packed::kIntegers)[column % kGroupColumns / kBlockColumns * kTileRows + row];
   }
 };
 
-/// Rows and columns of one mma step in the order of a lane's operand: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8),
-/// each with its right neighbour. `pair` counts these, `neighbour` is 0 or 1.
+/// Rows and columns of one mma step in the order of a lane's operand: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t +
+/// 8), each with its right neighbour. `pair` counts these, `neighbour` is 0 or 1.
 struct OperandPlace {
   int row;
   int column;
@@ -78,7 +79,8 @@ __device__ uint32_t operand_word(const Source<Packed>& source, int tile, int fir
   } else {  // two words are a step
     for (int byte = 0; byte < 4; ++byte) {
       const OperandPlace place = operand_place(lane, word_index % 2 * 2 + byte / 2, byte % 2);
-      word |= source.integer(tile, place.row, first_column + word_index / 2 * kStepColumns + place.column) << (8 * byte);
+      word |= source.integer(tile, place.row, first_column + word_index / 2 * kStepColumns + place.column)
+              << (8 * byte);
     }
   }
   return word;
@@ -102,9 +104,9 @@ __global__ void repack_kernel(Source<Packed> source, uint8_t* weights, UnitGrid 
 
   // [tile][vector][lane][word]
   const int vector = word / (kWarpSize * kWordsPerVector);
-  reinterpret_cast<uint32_t*>(target)[word] = operand_word<Format>(
-      source, first_tile + vector / 2, first_column + vector % 2 * (Format::kChunkColumns / 2),
-      word / kWordsPerVector % kWarpSize, word % kWordsPerVector);
+  reinterpret_cast<uint32_t*>(target)[word] =
+      operand_word<Format>(source, first_tile + vector / 2, first_column + vector % 2 * (Format::kChunkColumns / 2),
+                           word / kWordsPerVector % kWarpSize, word % kWordsPerVector);
 
   if (word < kScalesPerPiece) {  // [tile][g][row half][block]
     const int block = word % Format::kBlocks;

@@ -1,4 +1,5 @@
-// What the warps of a low-bit linear's block share: the division of work, the ring of stages and the two warps that fill it.
+// What the warps of a low-bit linear's block share: the division of work, the ring of stages and the two warps that
+// fill it.
 #pragma once
 
 #include "common.cuh"
@@ -8,7 +9,7 @@
 namespace pilotfish::cuda {
 
 inline constexpr int kConsumerWarps = kMaxGroupPieces;  // a piece of 32 weight rows each
-inline constexpr int kTokenTile = 8;  // tokens of one mma
+inline constexpr int kTokenTile = 8;                    // tokens of one mma
 inline constexpr int kMaxStages = 16;
 inline constexpr int kWeightWarp = kConsumerWarps;
 inline constexpr int kFirstActivationWarp = kConsumerWarps + 1;
@@ -18,9 +19,9 @@ template <int kTokenTilesValue>
 struct Shape {
   static constexpr int kTokenTiles = kTokenTilesValue;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
-  static constexpr int kBlocksPerSm = kTokenTiles <= 4 ? 2 : 1;
+  static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
   /// Many tokens: the offset sums of a stage are made once; few: each warp makes them again, which is sooner.
-  static constexpr bool kSharedOffsets = kTokenTiles > 2;
+  static constexpr bool kSharedOffsets = kTokenTiles > 1;
   static constexpr int kActivationWarps = kTokenTiles <= 4 ? 1 : 2;
   static constexpr int kThreads = (kConsumerWarps + 1 + kActivationWarps) * kWarpSize;
 };
@@ -33,7 +34,8 @@ struct Stage {
   static constexpr int kRowBytes = Format::kChunkColumns * 2 + 16;
   static constexpr int kActivations = kMaxGroupPieces * Format::kPieceBytes;
   static constexpr int kOffsetSums = kActivations + Shape::kTokenTiles * kTokenTile * kRowBytes;
-  static constexpr int kBytes = kOffsetSums + (Shape::kSharedOffsets ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
+  static constexpr int kBytes =
+      kOffsetSums + (Shape::kSharedOffsets ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
   static_assert(kActivations % 16 == 0 && kOffsetSums % 16 == 0 && kBytes % 16 == 0);
 };
 
@@ -42,7 +44,8 @@ struct Params {
   UnitGrid grid;
   int num_stages;  // ring length
 
-  // 32 bits hold units times blocks: 10^5 by 10^2 for the largest vocabularies; a 64-bit division takes half a microsecond.
+  // 32 bits hold units times blocks: 10^5 by 10^2 for the largest vocabularies; a 64-bit division takes half a
+  // microsecond.
   __device__ int first_unit(int block) const {
     return static_cast<uint32_t>(block) * grid.num_units() / linear.plan.num_blocks;
   }
@@ -96,27 +99,9 @@ __device__ __forceinline__ float4 offset_sums(const uint32_t (&x)[4]) {
   return multiply(offsets, x[2], x[3], multiply(offsets, x[0], x[1], float4{}));
 }
 
-/// The ring is full and nobody reads it yet: brings the units that follow into L2, at the pace of the memory, so that it
-/// does not idle while the predecessors end.
-template <class Format>
-__device__ void prefetch_while_waiting(const Params& params, const Ring& ring, const uint8_t* source, int unit,
-                                       int num_units) {
-#if __CUDA_ARCH__ >= 900
-  constexpr int kMaxUnits = 8;  // of a block: 19 MB in L2 on 132 multiprocessors
-  constexpr int kPauseNanoseconds = 500;
-  for (int i = 0; i < min(num_units, kMaxUnits); ++i) {
-    const int num_bytes = params.grid.pieces_of_group((unit + i) / params.grid.num_chunks) * Format::kPieceBytes;
-    if (barrier_is_passed(ring.emptied(0), 0)) return;
-    if (threadIdx.x % kWarpSize == 0) prefetch_bulk(source, num_bytes);
-    source += num_bytes;
-    __nanosleep(kPauseNanoseconds);
-  }
-#endif
-}
-
-/// Streams the weights of a block's run of units. They never change, so this starts before the predecessors have ended; but
-/// only so many units are in flight at a time: more would not come sooner, and what other blocks must read first (sums,
-/// activations) would queue behind them.
+/// Streams the weights of a block's run of units. They never change, so this starts before the predecessors have ended;
+/// but only so many units are in flight at a time: more would not come sooner, and what other blocks must read first
+/// (sums, activations) would queue behind them.
 template <class Format, class Shape>
 __device__ void load_weights(const Params& params, const Ring& ring, int num_units) {
   constexpr int kUnitsInFlight = 2;
@@ -124,11 +109,10 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
   const int lane = threadIdx.x % kWarpSize;
   const int begin = params.first_unit(blockIdx.x);
   int group = begin / params.grid.num_chunks, chunk = begin % params.grid.num_chunks;
-  const auto* source = static_cast<const uint8_t*>(params.linear.weights) +
-                       params.grid.first_piece(group, chunk) * Format::kPieceBytes;
+  const auto* source =
+      static_cast<const uint8_t*>(params.linear.weights) + params.grid.first_piece(group, chunk) * Format::kPieceBytes;
   RingPosition position, landing, emptying;
   for (int unit = 0; unit < num_units; ++unit) {
-    if (unit == params.num_stages) prefetch_while_waiting<Format>(params, ring, source, begin + unit, num_units - unit);
     if (unit >= params.num_stages) {
       barrier_wait(ring.emptied(emptying.stage), emptying.parity);
       emptying.advance(params.num_stages);
@@ -142,7 +126,8 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) copy_bulk(target, source, num_bytes, ring.weights_landed(position.stage));
 #else
-    for (int offset = lane * 16; offset < num_bytes; offset += kWarpSize * 16) copy_16(target + offset, source + offset, 16);
+    for (int offset = lane * 16; offset < num_bytes; offset += kWarpSize * 16)
+      copy_16(target + offset, source + offset, 16);
     barrier_arrive_after_copies(ring.weights_landed(position.stage));
 #endif
     source += num_bytes;  // units follow each other

@@ -1,4 +1,5 @@
-// What the GPU tests and benchmarks share: checked calls, device buffers, random packed weights with their double oracle.
+// What the GPU tests and benchmarks share: checked calls, device buffers, random packed weights with their double
+// oracle.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,13 +15,13 @@
 
 #include "kernels.h"
 
-#define CUDA_CHECK(call)                                                                            \
-  do {                                                                                              \
-    const cudaError_t status = (call);                                                              \
-    if (status != cudaSuccess) {                                                                    \
+#define CUDA_CHECK(call)                                                                              \
+  do {                                                                                                \
+    const cudaError_t status = (call);                                                                \
+    if (status != cudaSuccess) {                                                                      \
       std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(status)); \
-      std::exit(1);                                                                                 \
-    }                                                                                               \
+      std::exit(1);                                                                                   \
+    }                                                                                                 \
   } while (false)
 
 namespace pilotfish::cuda::test {
@@ -100,7 +101,8 @@ inline PackedWeight random_weight(const LowbitShape& shape, uint64_t seed) {
   const int rows = round_up(shape.out_features, 16), columns = round_up(shape.in_features, 64);
   const size_t group_bytes = weight.group_bytes(), groups = columns / 64;
   weight.bytes.resize(rows / 16 * groups * group_bytes);
-  const float typical = (shape.format == WeightFormat::kInt4 ? 0.2f : 0.015f) / std::sqrt(static_cast<float>(shape.in_features));
+  const float typical =
+      (shape.format == WeightFormat::kInt4 ? 0.2f : 0.015f) / std::sqrt(static_cast<float>(shape.in_features));
   parallel_for(rows / 16, [&](int tile) {
     std::mt19937_64 random(seed * 1000003 + tile);
     for (size_t index = 0; index < groups; ++index) {

@@ -156,8 +156,8 @@ void check(const Case& c, int row_step) {
     }
   }
   std::printf("int%d N=%-6d K=%-6d blocks %-3d %s%s%s%s: relative error %.2e\n",
-              c.shape.format == WeightFormat::kInt4 ? 4 : 8, c.shape.out_features, c.shape.in_features, c.plan.num_blocks,
-              c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
+              c.shape.format == WeightFormat::kInt4 ? 4 : 8, c.shape.out_features, c.shape.in_features,
+              c.plan.num_blocks, c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
               c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "", worst);
   std::fflush(stdout);
 }
