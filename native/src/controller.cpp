@@ -12,8 +12,8 @@ constexpr int32_t kProbeRounds = 16;
 
 }  // namespace
 
-DraftController::DraftController(uint64_t draft_weight_bytes, uint64_t target_weight_bytes) noexcept
-    : cost_(std::min(kRowCost + static_cast<float>(draft_weight_bytes) / static_cast<float>(target_weight_bytes),
+DraftController::DraftController(uint64_t draft_pass_bytes, uint64_t target_pass_bytes) noexcept
+    : cost_(std::min(kRowCost + static_cast<float>(draft_pass_bytes) / static_cast<float>(target_pass_bytes),
                      kMostCost)) {}
 
 int32_t DraftController::limit(int32_t most) noexcept {

@@ -9,8 +9,8 @@ namespace pilotfish {
 class DraftController {
  public:
   // A drafted token costs one pass of the draft and one more row of the target's; in units of a target pass of one row
-  // the first is about the ratio of the weights that are read.
-  DraftController(uint64_t draft_weight_bytes, uint64_t target_weight_bytes) noexcept;
+  // the first is about the ratio of the weight bytes that a pass reads.
+  DraftController(uint64_t draft_pass_bytes, uint64_t target_pass_bytes) noexcept;
 
   // How many tokens the next round drafts at most: `most`, or none while drafts are rarely accepted. Then one round in
   // sixteen still drafts, to notice when that changes.

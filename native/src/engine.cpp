@@ -40,6 +40,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
       plan_(plan_memory(manifest, options)),
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
+      controller_(manifest.draft ? manifest.draft->pass_weight_bytes() : 0, manifest.target.pass_weight_bytes()),
       blocks_(plan_.num_blocks),
       workspace_(num_ids_, options.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);

@@ -57,7 +57,7 @@ class Engine {
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
   // A fresh one for a request; the bundle must have a draft.
-  DraftController controller() const noexcept { return {plan_.draft_weight_bytes, plan_.target_weight_bytes}; }
+  DraftController controller() const noexcept { return controller_; }
   Workspace& workspace() noexcept { return workspace_; }
   // A cache for max_tokens, known to check() until it is destroyed. The mutex must be held by whoever makes it and
   // while it is destroyed.
@@ -78,6 +78,7 @@ class Engine {
   const pf_engine_info plan_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
   const std::vector<int32_t> eos_ids_;
+  const DraftController controller_;
   mutable std::mutex mutex_;
   std::unique_ptr<Model> target_;
   std::unique_ptr<Model> draft_;

@@ -196,6 +196,17 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& fold
   return parse(json, folder);
 }
 
+uint64_t ModelEntry::pass_weight_bytes() const {
+  const bool has_own_head =
+      std::any_of(tensors.begin(), tensors.end(), [](const TensorEntry& tensor) { return tensor.name == "lm_head"; });
+  uint64_t sum = 0;
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.type != TensorEntry::Type::kU8 || (has_own_head && tensor.name == "embedding")) continue;
+    sum += tensor.num_bytes;
+  }
+  return sum;
+}
+
 Manifest read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "manifest.json";
   std::ifstream file(path, std::ios::binary);

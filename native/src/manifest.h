@@ -44,6 +44,9 @@ struct ModelEntry {
   int32_t num_logits;  // ids [0, num_logits) are scored; a draft may leave out the rest of its vocabulary
   int32_t max_positions;
   CacheType cache_type;
+
+  // Packed bytes that every pass reads. Of an embedding that is not the head too, it reads a row a token: not counted.
+  uint64_t pass_weight_bytes() const;
 };
 
 struct Manifest {

@@ -27,6 +27,7 @@ void test_values() {
   CHECK(manifest.draft->cache_type == pilotfish::CacheType::kF32);
   CHECK_EQ(manifest.draft->vocab_size, 128);
   CHECK_EQ(manifest.draft->num_logits, 64);
+  CHECK_EQ(manifest.target.pass_weight_bytes(), 5000u);  // packed ones only
 }
 
 void test_the_draft_is_optional() {
