@@ -71,7 +71,9 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
     layer = getattr(module, "layer_idx", None)
     causal = extra.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    unknown = sorted(name for name, given in extra.items() if given is not None and name not in _HARMLESS)
+    unknown = sorted(
+        name for name, given in extra.items() if given is not None and given is not False and name not in _HARMLESS
+    )
     if layer is None or unknown or attention_mask is not None or not causal:
         reason = f"uses {', '.join(unknown)}" if unknown else "has no layer index or is not plainly causal"
         raise UnsupportedModelError(f"attention of {type(module).__name__}, layer {layer}, {reason}")

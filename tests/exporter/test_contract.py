@@ -1,0 +1,77 @@
+"""exporter/contract.py spells what native/GRAPH.md says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pilotfish.exporter import contract
+
+GRAPH = Path(__file__).parents[2] / "native" / "GRAPH.md"
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return GRAPH.read_text(encoding="utf-8")
+
+
+def table(text: str, header: str) -> list[list[str]]:
+    """Rows of the table that begins with `header`, cells stripped."""
+    lines = text[text.index(header) :].splitlines()[2:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_inputs_in_order(text: str) -> None:
+    rows = table(text, "| name | type, shape | meaning |")
+    plain = [row for row in rows if "cache" not in row[0] and "logits" not in row[0]]
+    assert [row[0].strip("`") for row in plain] == [port.name for port in contract.INPUTS]
+    for row, port in zip(plain, contract.INPUTS, strict=True):
+        dtype, axes = re.match(r"(\w+) \[(.*?)\]", row[1]).groups()
+        assert dtype == port.dtype
+        if port.name != "tree_mask":  # [num_tokens] or [0]: an axis of its own
+            assert axes == ", ".join(str(axis) for axis in port.axes)
+
+
+def test_caches_and_logits(text: str) -> None:
+    rows = table(text, "| name | type, shape | meaning |")
+    cache = next(row for row in rows if "cache" in row[0])
+    assert cache[0] == f"`{contract.key_cache('{i}')}`, `{contract.value_cache('{i}')}`"
+    assert cache[1] == f"{' or '.join(contract.CACHE_DTYPES)} [{', '.join(contract.CACHE_AXES)}]"
+    port = contract.logits_port()
+    assert rows[-1][:2] == [f"-> `{port.name}`", f"{port.dtype} [{', '.join(port.axes)}]"]
+
+
+def test_formats_and_group_sizes(text: str) -> None:
+    rows = table(text, "| format | bytes a group | layout of a group |")
+    assert {row[0].strip("`"): int(row[1]) for row in rows} == contract.GROUP_BYTES
+    tile, block, group = re.search(
+        r"(\d+) output rows are a \*tile\*, (\d+) input columns a \*block\*, (\d+)", text
+    ).groups()
+    assert (int(tile), int(block), int(group)) == (contract.TILE_ROWS, contract.BLOCK_COLUMNS, contract.GROUP_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Embedding", contract.EMBEDDING_ATTRIBUTES),
+        ("Linear", contract.LINEAR_ATTRIBUTES),
+        ("PagedAttention", contract.ATTENTION_ATTRIBUTES),
+    ],
+)
+def test_operator_attributes(text: str, op: str, attributes: tuple[str, ...]) -> None:
+    item = text[text.index(f"* `{op}(") :].split("\n*", maxsplit=1)[0]
+    listed = item[item.index("attributes") :].split(".\n")[0].split(";\n")[0]
+    assert set(attributes) <= set(re.findall(r"`(\w+)`", listed))
+
+
+def test_domain_and_versions(text: str) -> None:
+    assert f"(domain `{contract.DOMAIN}`, version {contract.DOMAIN_VERSION})" in text
+    assert f'"format": "{contract.BUNDLE_FORMAT}", "format_version": {contract.BUNDLE_VERSION}' in text
+    assert f"multiples of {contract.TENSOR_ALIGNMENT}" in text

@@ -1,0 +1,169 @@
+"""What cannot be exported is refused with the layer or value and the reason, before anything is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from tiny_models import save_model, save_tokenizer, tiny_config
+from transformers import GPT2Config, MixtralConfig, Olmo2Config, PhiConfig, T5Config
+
+from pilotfish.exporter import ExportOptions, ModelFormats, export
+from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUICK = ExportOptions(parity=False)
+SHAPE: dict[str, Any] = {
+    "vocab_size": 258,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "pad_token_id": 257,
+    "max_position_embeddings": 256,
+}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+
+UNSUPPORTED = {
+    "gelu": (lambda: tiny_config("llama", hidden_act="gelu"), r"model\.layers\.0\.mlp\.act_fn: its Gelu is not part"),
+    "dynamic_rope": (
+        lambda: tiny_config("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        "rope type is 'dynamic'",
+    ),
+    "longrope": (lambda: tiny_config("llama", rope_parameters=LONGROPE), "rope type is 'longrope'"),
+    "ragged_mlp": (lambda: tiny_config("llama", intermediate_size=90), "multiple of 16"),
+    "experts": (lambda: MixtralConfig(**SHAPE, num_local_experts=4), "(cannot export|is not part|router)"),
+    "layer_norm": (lambda: PhiConfig(**{**SHAPE, "num_key_value_heads": 4}), r"model\.layers\.0\.self_attn"),
+    "post_norm": (lambda: Olmo2Config(**SHAPE), r"model\.layers\.0\.self_attn: its query comes from"),
+    "learned_positions": (
+        lambda: GPT2Config(vocab_size=258, n_embd=64, n_layer=2, n_head=4, bos_token_id=256, eos_token_id=257),
+        "its query comes from",
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_models(name: str, tmp_path: Path) -> None:
+    make, message = UNSUPPORTED[name]
+    checkpoint = save_model(tmp_path / "model", make())
+    with pytest.raises(UnsupportedModelError, match=message):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_encoder_decoder_is_not_a_causal_model(tmp_path: Path) -> None:
+    T5Config(vocab_size=258).save_pretrained(tmp_path / "model")
+    with pytest.raises(UnsupportedModelError, match="'t5' model, not a causal language model"):
+        export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
+
+
+def test_a_quantised_checkpoint(tmp_path: Path) -> None:
+    config = tiny_config("llama")
+    config.quantization_config = {"quant_method": "gptq", "bits": 4}
+    config.save_pretrained(tmp_path / "model")
+    with pytest.raises(UnsupportedModelError, match="already quantised"):
+        export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
+
+
+@pytest.mark.parametrize("name", ["./no-such-model", "/no/such/model.gguf", "missing.gguf"])
+def test_a_missing_path(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        export(name, tmp_path / "out", options=QUICK)
+
+
+def test_a_name_that_is_neither_path_nor_id(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="neither a local path nor a model id"):
+        export("no such model!", tmp_path / "out", options=QUICK)
+
+
+def test_a_file_that_is_not_gguf(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGML" + bytes(100))
+    with pytest.raises(CheckpointError, match="not a complete GGUF file"):
+        export(str(path), tmp_path / "out", options=QUICK)
+
+
+def test_a_folder_without_model(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no readable model configuration"):
+        export(str(tmp_path), tmp_path / "out", options=QUICK)
+
+
+def test_a_folder_without_weights(tmp_path: Path) -> None:
+    tiny_config("llama").save_pretrained(tmp_path / "model")
+    save_tokenizer(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"no model\.safetensors"):
+        export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
+
+
+def test_a_damaged_weights_file(tmp_path: Path) -> None:
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama"))
+    data = (checkpoint / "model.safetensors").read_bytes()
+    (checkpoint / "model.safetensors").write_bytes(data[:1000])
+    with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama"))
+    tensors = load_file(checkpoint / "model.safetensors")
+    del tensors["model.layers.1.mlp.down_proj.weight"]
+    save_file(tensors, checkpoint / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"no tensor model\.layers\.1\.mlp\.down_proj\.weight"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+
+
+def test_a_model_without_tokenizer(tmp_path: Path) -> None:
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama"), tokenizer=False)
+    with pytest.raises(TokenizerError, match="has no tokenizer"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+
+
+def test_a_damaged_tokenizer(tmp_path: Path) -> None:
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama"))
+    (checkpoint / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+
+
+def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama", vocab_size=200, bos_token_id=1, eos_token_id=2))
+    with pytest.raises(TokenizerError, match="258 tokens, model only 200"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ModelFormats(linear="int3"), "linear format is 'int3'; choose one of int4"),
+        (lambda: ModelFormats(lm_head=""), "lm_head format is ''"),
+        (lambda: ExportOptions(cache_dtype="int8"), "cache_dtype is 'int8'"),
+        (lambda: ExportOptions(max_positions=0), "max_positions is 0"),
+        (lambda: ExportOptions(parity_tokens=5), "parity_tokens is 5"),
+        (lambda: ExportOptions(draft_vocab=0), "draft_vocab is 0"),
+    ],
+)
+def test_options_outside_their_range(make: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+def test_every_error_is_an_export_error() -> None:
+    from pilotfish.exporter import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    assert len(kinds) > 8
+    assert all(issubclass(kind, ExportError) for kind in kinds)
+    assert issubclass(ExportError, ValueError)
