@@ -1,9 +1,9 @@
-"""Times whole passes of a 1.1B Llama shape (22 layers, hidden 2048, random int4 weights) through ONNX Runtime and pilotfish's operators.
+"""Times whole passes of a 1.1B Llama shape (22 layers, hidden 2048, random int4 weights) through pilotfish's operators.
 
 python samples/bench_kernels.py --threads 2 --context 128 --rows 1,2,4,8,16,32,512
 
-Prints one line a row count: median and fastest time, ratio to the first, weight bytes read a second. The counts take turns, so that
-a machine's drift meets all of them. Needs onnx beside onnxruntime.
+Prints one line a row count: median and fastest time, ratio to the first, weight bytes read a second. The counts take
+turns, so that a machine's drift meets all of them. Needs onnx beside onnxruntime.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 BLOCK_SIZE = 16
 GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048, "f32": 4096}
 HUGE_PAGE = 2 << 20
+MOST_VERIFIED_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Linear:
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of the packed weight."""
         return -(-self.outputs // 16) * -(-self.inputs // 64) * GROUP_BYTES[self.format]
 
 
@@ -125,6 +127,7 @@ class Graph:
         return inputs
 
     def session(self, library: str, inputs: dict[str, np.ndarray], threads: int, profile: str) -> ort.InferenceSession:
+        """The graph, loaded; ``profile`` is the prefix of ONNX Runtime's profile, empty for none."""
         values = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim)
             for name, value in inputs.items()
@@ -144,7 +147,8 @@ class Graph:
 
 
 def row_inputs(num_rows: int, context: int) -> dict[str, np.ndarray]:
-    first = 0 if num_rows > 64 else context  # a prompt chunk starts an empty context
+    """The inputs that depend on the rows of a pass."""
+    first = 0 if num_rows > MOST_VERIFIED_ROWS else context  # a prompt chunk starts an empty context
     rng = np.random.default_rng(0)
     return {
         "x": rng.standard_normal((num_rows, HIDDEN)).astype(np.float32),
@@ -155,6 +159,7 @@ def row_inputs(num_rows: int, context: int) -> dict[str, np.ndarray]:
 
 
 def bind(session: ort.InferenceSession, inputs: dict[str, np.ndarray], logits: np.ndarray) -> ort.IOBinding:
+    """Inputs and output bound without a copy."""
     binding = session.io_binding()
     for name, value in inputs.items():
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
@@ -164,6 +169,7 @@ def bind(session: ort.InferenceSession, inputs: dict[str, np.ndarray], logits: n
 
 
 def library_path() -> str:
+    """PILOTFISH_LIBRARY, or the installed package's library."""
     if "PILOTFISH_LIBRARY" in os.environ:
         return os.environ["PILOTFISH_LIBRARY"]
     from pilotfish.bindings import library_path as installed  # noqa: PLC0415 -- not needed where the variable is set
@@ -172,6 +178,7 @@ def library_path() -> str:
 
 
 def main() -> None:
+    """Time the row counts that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=128)
@@ -204,8 +211,8 @@ def main() -> None:
     for count in counts:
         median, fastest = float(np.median(seconds[count])), min(seconds[count])
         print(
-            f"rows {count:4}: median {median * 1e3:8.2f} ms, fastest {fastest * 1e3:8.2f} ms, ratio {median / first:5.2f}, "
-            f"{num_bytes / median / 1e9:5.1f} GB/s, {count / median:7.1f} rows/s"
+            f"rows {count:4}: median {median * 1e3:8.2f} ms, fastest {fastest * 1e3:8.2f} ms, "
+            f"ratio {median / first:5.2f}, {num_bytes / median / 1e9:5.1f} GB/s, {count / median:7.1f} rows/s"
         )
     print(
         json.dumps(

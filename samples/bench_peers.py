@@ -1,6 +1,6 @@
 """Plain decoding beside llama.cpp and OpenVINO GenAI, interleaved in one run (A B C A B C ...).
 
-    python samples/bench_peers.py BUNDLE --llama-bench PATH --gguf FILE [--openvino-python PYTHON] [--rounds 5]
+    python samples/bench_peers.py BUNDLE --llama-bench PATH --gguf FILE [--openvino-python PYTHON]
 
 BUNDLE and FILE hold the same model (int4 bundle, Q4_0 GGUF). Every engine gets the same threads, prompt and output
 lengths; each figure is the median over the rounds with its range, and ratios are taken round by round, so that a machine
@@ -15,9 +15,12 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OURS = """
 import json, sys, time
@@ -33,7 +36,8 @@ with Engine(bundle, threads=threads, max_context=max(prefill, prompt + new) + 64
     memory = run(prompt, new) and peak()
     decode, fill = run(prompt, new), run(prefill, 1)
 seconds = decode.draft_seconds + decode.verify_seconds + decode.other_seconds
-print(json.dumps({"decode": (decode.num_new_tokens - 1) / seconds, "prefill": prefill / fill.prefill_seconds, "memory": memory}))
+speeds = {"decode": (decode.num_new_tokens - 1) / seconds, "prefill": prefill / fill.prefill_seconds}
+print(json.dumps({**speeds, "memory": memory}))
 """
 
 OPENVINO = """
@@ -50,7 +54,8 @@ def run(length, count):
     return pipe.generate(genai.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids))), config).perf_metrics
 run(16, 8); run(prefill, 2)
 decode, fill = run(prompt, new), run(prefill, 2)
-print(json.dumps({"decode": decode.get_throughput().mean, "prefill": prefill / fill.get_ttft().mean * 1000, "memory": peak()}))
+speeds = {"decode": decode.get_throughput().mean, "prefill": prefill / fill.get_ttft().mean * 1000}
+print(json.dumps({**speeds, "memory": peak()}))
 """
 
 
@@ -86,8 +91,7 @@ def run_llama_bench(args: argparse.Namespace) -> Figures:
 def run_timed(command: list[object]) -> tuple[float, float]:
     """Average tokens/s that llama-bench reports, and the child's peak resident bytes."""
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        assert child.stdout is not None
-        output = child.stdout.read()
+        output = child.stdout.read() if child.stdout else b""
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:

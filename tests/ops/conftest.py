@@ -10,6 +10,6 @@ def library() -> str:
     """Path of libpilotfish.so: PILOTFISH_LIBRARY, or the installed package's."""
     if "PILOTFISH_LIBRARY" in os.environ:
         return os.environ["PILOTFISH_LIBRARY"]
-    from pilotfish.bindings import library_path  # noqa: PLC0415 -- not needed where the variable is set
+    from pilotfish.bindings import library_path
 
     return str(library_path())

@@ -13,7 +13,7 @@ DIGESTS = Path(__file__).resolve().parents[1] / "reference" / "op_digests.py"
 
 
 def run_digests(library: str, instruction_set: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 -- our own script
+    return subprocess.run(
         [sys.executable, str(DIGESTS), library],
         env=os.environ | {"PILOTFISH_CPU": instruction_set},
         capture_output=True,
