@@ -14,7 +14,7 @@ python -m pip install --quiet ".[cpu,export]"
 bundle=build/smollm2
 if [ ! -f "$bundle/manifest.json" ]; then
   pilotfish export smollm2 --linear int4_asym \
-    --draft samples/smollm2-draft-16m.gguf --draft-linear int8 --draft-embedding int4 --draft-lm-head int4 --out "$bundle"
+    --draft samples/smollm2-draft-16m.gguf --draft-linear int8 --draft-embedding int4 --draft-lm-head int4 --draft-vocab 8192 --out "$bundle"
 fi
 pilotfish info "$bundle"
 
