@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and benchmarks the CUDA kernels on a machine with a GPU; prints one table at the end.
-# Usage: tests/gpu/run.sh [test] [sanitize] [bench]   (all three by default)
+# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench]   (by default all but racecheck, which does not follow
+# mbarriers written in PTX: native/cuda/NOTES.md)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -27,15 +28,12 @@ for program in lowbit_linear_test lowbit_linear_bench; do
 done
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(test sanitize bench)
+[ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
 for step in "${steps[@]}"; do
   case $step in
     test) "$build/lowbit_linear_test" ;;
-    sanitize)
-      for tool in memcheck racecheck; do
-        "$sanitizer" --tool "$tool" --error-exitcode 1 "$build/lowbit_linear_test" --small
-      done ;;
+    memcheck | racecheck) "$sanitizer" --tool "$step" --error-exitcode 1 "$build/lowbit_linear_test" --small ;;
     bench) "$build/lowbit_linear_bench" ;;
-    *) echo "unknown step $step: test, sanitize or bench" >&2; exit 2 ;;
+    *) echo "unknown step $step: test, memcheck, racecheck or bench" >&2; exit 2 ;;
   esac
 done
