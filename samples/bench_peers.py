@@ -3,8 +3,8 @@
     python samples/bench_peers.py BUNDLE --llama-bench PATH --gguf FILE [--openvino-python PYTHON]
 
 BUNDLE and FILE hold the same model (int4 bundle, Q4_0 GGUF). Every engine gets the same threads, prompt and output
-lengths; each figure is the median over the rounds with its range, and ratios are taken round by round, so that a machine
-whose speed drifts favours nobody. Peers run in processes of their own. The last line of stdout is JSON.
+lengths; each figure is the median over the rounds with its range, and ratios are taken round by round, so that a
+machine whose speed drifts favours nobody. Peers run in processes of their own. The last line of stdout is JSON.
 """
 
 from __future__ import annotations
