@@ -1,4 +1,4 @@
-"""Writes a checkpoint of a known shape with random weights, for benchmarks: python samples/bench_shapes.py SHAPE FOLDER.
+"""Writes a random checkpoint of a known shape, for benchmarks: python samples/bench_shapes.py SHAPE FOLDER.
 
 Speed depends on shapes, not on values. Tensors are made and written one at a time, in float16; the tokenizer has one
 token a byte, the rest of the vocabulary is padding. Then: pilotfish export FOLDER --no-parity --out BUNDLE
