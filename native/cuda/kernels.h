@@ -68,9 +68,9 @@ size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows);
 /// tensor-core operands are read in. `weights_out` holds lowbit_weight_bytes().
 cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream);
 
-/// y = W x (+ bias), SwiGLU where asked, (+ residual). f16 activations times exact integers, f32 scales and sums. A row's
-/// bits do not depend on num_rows. On compute capability 9.0 and later it starts before its predecessor in the stream has
-/// ended and reads its weights ahead: the weights must be complete before that predecessor is launched.
+/// y = W x (+ bias), SwiGLU where asked, (+ residual). f16 activations times exact integers, f32 scales and sums. A
+/// row's bits do not depend on num_rows. On compute capability 9.0 and later it starts before its predecessor in the
+/// stream has ended and reads its weights ahead: the weights must be complete before that predecessor is launched.
 /// Blocks of a launch wait for each other's sums: do not run it beside another such kernel on a stream of higher
 /// priority. Returns cudaErrorInvalidValue for sizes outside the limits above.
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
