@@ -109,7 +109,7 @@ def test_a_newer_format(copy: Path, cli: CommandLine) -> None:
 
 
 def test_a_draft_with_another_vocabulary(copy: Path, cli: CommandLine) -> None:
-    edit_manifest(copy, lambda content: content["models"]["draft"].update(vocab_size=200))
+    edit_manifest(copy, lambda content: content["models"]["draft"].update(vocab_size=200, num_logits=200))
     with pytest.raises(PairMismatchError, match=r"(?s)200.*258|258.*200"):
         Engine(copy)
     assert refused(cli("run", copy, "x"), "200", "258")
