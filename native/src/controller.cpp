@@ -5,7 +5,7 @@
 namespace pilotfish {
 namespace {
 
-constexpr float kRowCost = 0.06f;   // of one more row in the target's pass, measured at 2 to 9 rows of a 135M model
+constexpr float kRowCost = 0.08f;   // of one more row in the target's pass, measured at 4 rows of a 135M model
 constexpr float kMostCost = 0.45f;  // a draft as large as its target is only of use in tests, but then it is to be used
 constexpr float kMemory = 1.0f / 16;
 constexpr int32_t kProbeRounds = 16;

@@ -35,8 +35,8 @@ void test_rejected_drafts_fade_and_come_back() {
 }
 
 void test_a_costlier_draft_stops_earlier() {
-  CHECK_NEAR(DraftController(10, 100).least_confidence(), 0.32, 1e-6);
-  CHECK_NEAR(DraftController(20, 100).least_confidence(), 0.52, 1e-6);
+  CHECK_NEAR(DraftController(10, 100).least_confidence(), 0.36, 1e-6);
+  CHECK_NEAR(DraftController(20, 100).least_confidence(), 0.56, 1e-6);
   CHECK(DraftController(100, 100).least_confidence() < 1);
 }
 
