@@ -30,7 +30,7 @@ def peak():
     return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
 with Engine(bundle, threads=threads, max_context=max(prefill, prompt + new) + 64) as engine:
     def run(length, count):
-        ids = [100 + (i * 7919) % 20000 for i in range(length)]
+        ids = [20 + (i * 7919) % 200 for i in range(length)]
         return engine.generate(ids, max_new_tokens=count, num_draft_tokens=0, ignore_eos=True).stats
     run(16, 8)
     memory = run(prompt, new) and peak()
@@ -49,7 +49,7 @@ pipe = genai.LLMPipeline(model, "CPU", {"INFERENCE_NUM_THREADS": threads})
 def peak():
     return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM"))
 def run(length, count):
-    ids = np.array([[100 + (i * 7919) % 20000 for i in range(length)]], dtype=np.int64)
+    ids = np.array([[20 + (i * 7919) % 200 for i in range(length)]], dtype=np.int64)
     config = genai.GenerationConfig(max_new_tokens=count, ignore_eos=True, do_sample=False)
     return pipe.generate(genai.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids))), config).perf_metrics
 run(16, 8); run(prefill, 2)
