@@ -14,6 +14,7 @@ set(pilotfish_engine_sources
   src/model.cpp
   src/row_math.cpp
   src/sampler.cpp
+  src/token_chooser.cpp
   src/prefill.cpp
   src/drafters/model_drafter.cpp
   src/controller.cpp

@@ -34,7 +34,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
     : engine_(std::move(engine)),
       num_draft_tokens_(options.num_draft_tokens),
       max_new_tokens_(options.max_new_tokens),
-      sampling_{options.temperature, options.top_k, options.top_p, options.min_p},
+      chooser_({options.temperature, options.top_k, options.top_p, options.min_p}, engine_->workspace().sampler),
       random_(options.seed),
       tokens_(ids.begin(), ids.end()),
       opened_(Clock::now()) {
@@ -160,17 +160,17 @@ bool Request::draft(int32_t num_draft_tokens) {
                                       .num_cached = num_cached,
                                       .num_tokens = num_draft_tokens,
                                       .least_confidence = controller_ ? controller_->least_confidence() : 0,
-                                      .sampling = sampling_,
+                                      .chooser = chooser_,
                                       .random = random_,
                                       .cancelled = cancelled_},
-                                     workspace.sampler, workspace.draft);
+                                     workspace.draft);
 }
 
 Accepted Request::accept(std::span<const int32_t> drafted, const Logits& target) {
-  if (sampling_.temperature == 0) return accept_greedy(drafted, target, engine_->num_ids());
+  if (chooser_.is_greedy()) return accept_greedy(drafted, target, engine_->num_ids(), tokens_, chooser_);
   Workspace& workspace = engine_->workspace();
-  return accept_sampled(drafted, workspace.draft.distributions, target, engine_->num_ids(), sampling_, random_,
-                        static_cast<int32_t>(tokens_.size()), workspace.sampler, workspace.distribution);
+  return accept_sampled(drafted, workspace.draft.distributions, target, engine_->num_ids(), tokens_, chooser_, random_,
+                        workspace.distribution);
 }
 
 size_t Request::emit(std::span<const int32_t> drafted, const Logits& target, const Accepted& accepted,

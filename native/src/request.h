@@ -15,7 +15,7 @@
 #include "engine.h"
 #include "pilotfish.h"
 #include "random_stream.h"
-#include "sampler.h"
+#include "token_chooser.h"
 
 namespace pilotfish {
 
@@ -50,7 +50,7 @@ class Request {
   std::shared_ptr<Engine> engine_;
   const int32_t num_draft_tokens_;
   const int32_t max_new_tokens_;
-  const SamplingOptions sampling_;
+  TokenChooser chooser_;
   const RandomStream random_;
   std::optional<DraftController> controller_;  // none: always num_draft_tokens_
   std::vector<int32_t> eos_ids_;               // empty if they are ignored

@@ -15,6 +15,7 @@ using pilotfish::Logits;
 using pilotfish::RandomStream;
 using pilotfish::Sampler;
 using pilotfish::SamplingOptions;
+using pilotfish::TokenChooser;
 
 using Probs = std::vector<float>;
 
@@ -23,7 +24,9 @@ Logits view(const std::vector<float>& logits, int32_t vocab_size) {
 }
 
 void check_greedy(const std::vector<int32_t>& drafted, const std::vector<float>& logits, Accepted expected) {
-  const Accepted found = pilotfish::accept_greedy(drafted, view(logits, 4), 3);
+  Sampler sampler(4);
+  TokenChooser chooser({}, sampler);
+  const Accepted found = pilotfish::accept_greedy(drafted, view(logits, 4), 3, {}, chooser);
   CHECK_EQ(found.num_accepted, expected.num_accepted);
   CHECK_EQ(found.next_id, expected.next_id);
 }
@@ -65,6 +68,8 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
   constexpr int kNumRequests = 40000;
   const auto vocab_size = static_cast<int32_t>(first.size());
   Sampler sampler(vocab_size);
+  TokenChooser chooser(options, sampler);
+  const std::vector<int32_t> before(10);  // tokens of the sequence
   std::vector<Distribution> draft(2);
   sampler.process(logs({q}), options, draft[0]);
   draft[1] = draft[0];
@@ -79,8 +84,8 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
     // The target's rows condition on the drafted tokens; the third row is not
     // looked at by this test.
     const std::vector<float> logits = logs({first, second[drafted[0]], first});
-    const Accepted accepted = pilotfish::accept_sampled(drafted, draft, view(logits, vocab_size), vocab_size, options,
-                                                        random, 10, sampler, scratch);
+    const Accepted accepted = pilotfish::accept_sampled(drafted, draft, view(logits, vocab_size), vocab_size, before,
+                                                        chooser, random, scratch);
     num_accepted += accepted.num_accepted;
     const int32_t id = accepted.num_accepted > 0 ? drafted[0] : accepted.next_id;
     ++first_counts[id];
@@ -127,6 +132,7 @@ void test_a_filtered_target_never_emits_what_it_filters() {
   const Probs p{0.4f, 0.3f, 0.2f, 0.1f};
   const SamplingOptions options{.temperature = 1, .top_k = 2};
   Sampler sampler(4);
+  TokenChooser chooser(options, sampler);
   std::vector<Distribution> draft(1);
   sampler.process(logs({q}), {.temperature = 1, .min_p = 1e-6f}, draft[0]);
   Distribution scratch;
@@ -135,7 +141,7 @@ void test_a_filtered_target_never_emits_what_it_filters() {
     const RandomStream random(seed);
     const std::vector<int32_t> drafted{draft[0].sample(random.uniform(0, RandomStream::Purpose::kDraft))};
     const Accepted accepted =
-        pilotfish::accept_sampled(drafted, draft, view(logits, 4), 4, options, random, 0, sampler, scratch);
+        pilotfish::accept_sampled(drafted, draft, view(logits, 4), 4, {}, chooser, random, scratch);
     CHECK(accepted.next_id < 2);
     CHECK(accepted.num_accepted == 0 || drafted[0] < 2);
   }

@@ -9,6 +9,7 @@
 #include "draft.h"
 #include "model.h"
 #include "random_stream.h"
+#include "token_chooser.h"
 
 namespace pilotfish {
 
@@ -18,7 +19,7 @@ struct DraftRequest {
   int32_t num_cached;                    // of them in the draft's cache; fewer than tokens.size()
   int32_t num_tokens;                    // to draft at most, at least 1
   float least_confidence;                // stop after the token that takes the product of confidences below it
-  const SamplingOptions& sampling;
+  TokenChooser& chooser;
   const RandomStream& random;
   const std::atomic<bool>& cancelled;
 };
@@ -32,7 +33,7 @@ class ModelDrafter {
 
   // Catches up with the sequence and drafts. Afterwards all but the last drafted token are in the draft's cache. False
   // if the request was cancelled meanwhile.
-  bool propose(const DraftRequest& request, Sampler& sampler, Draft& out);
+  bool propose(const DraftRequest& request, Draft& out);
 
  private:
   struct Choice {
@@ -40,7 +41,7 @@ class ModelDrafter {
     float confidence;  // the draft's probability of its likeliest token, a fair guess of the acceptance rate
   };
 
-  Choice choose(const DraftRequest& request, const Logits& logits, int32_t index, Sampler& sampler, Draft& out) const;
+  Choice choose(const DraftRequest& request, const Logits& logits, int32_t index, Draft& out) const;
 
   Model& model_;
   const int32_t num_ids_;
