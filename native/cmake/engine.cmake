@@ -17,6 +17,7 @@ set(pilotfish_engine_sources
   src/token_chooser.cpp
   src/prefill.cpp
   src/drafters/model_drafter.cpp
+  src/lookup_index.cpp
   src/controller.cpp
   src/verify.cpp
   src/accept.cpp
@@ -28,6 +29,7 @@ set(pilotfish_engine_tests
   accept_test
   controller_test
   kv_blocks_test
+  lookup_index_test
   manifest_test
   memory_plan_test
   random_stream_test
