@@ -2,8 +2,9 @@
 
 from .bundle import check_bundle, read_manifest
 from .errors import ExportError
+from .formats import FormatDecision
 from .model_export import ModelSummary
-from .options import ExportOptions, ModelFormats
+from .options import ExportOptions, FormatChoice, ModelFormats
 from .pipeline import ExportResult, export
 from .progress import NoProgress, Progress
 
@@ -11,6 +12,8 @@ __all__ = [
     "ExportError",
     "ExportOptions",
     "ExportResult",
+    "FormatChoice",
+    "FormatDecision",
     "ModelFormats",
     "ModelSummary",
     "NoProgress",

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from .bundle import file_entry
 from .errors import OptionError, UnsupportedModelError
+from .formats import FormatDecision, choose_formats, model_formats
 from .graph_file import write_graph
 from .manifest import FormatsEntry, ModelEntry, SourceEntry
+from .options import DEFAULT_FORMATS
 from .parity import NUM_STEPS, Parity, check_parity, parity_ids
 from .passes import Plan, fuse
 from .passes.check import NODES_PER_LAYER
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from .load import Checkpoint
-    from .options import ExportOptions, ModelFormats
+    from .options import ExportOptions
     from .progress import Progress
     from .tokenizer import TokenizerInfo
 
@@ -41,6 +43,7 @@ class ModelSummary:
     num_layers: int
     num_nodes: int
     nodes_per_layer: int
+    formats: tuple[FormatDecision, ...]
     parity: Parity | None
 
 
@@ -51,6 +54,7 @@ class ExportedModel:
     checkpoint: Checkpoint
     graph: ir.Graph
     plan: Plan
+    formats: tuple[FormatDecision, ...]
     tensors: tuple[StoredTensor, ...]
     graph_path: Path
     weights_path: Path
@@ -72,15 +76,16 @@ def export_model(
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
     """
-    formats: ModelFormats = getattr(options, name)
     max_positions = _max_positions(checkpoint, options)
     progress.stage(f"trace {name}", 2)
     model = build_on_meta(checkpoint.config)
     source = checkpoint.source(model)
+    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], model, source)
     graph = trace(model)
     progress.advance()
     num_logits = _num_logits(name, checkpoint, options)
-    plan = fuse(graph, formats, options.cache_dtype, int(checkpoint.config.num_hidden_layers), num_logits)
+    num_layers = int(checkpoint.config.num_hidden_layers)
+    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, num_logits)
     progress.advance()
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
@@ -103,7 +108,9 @@ def export_model(
             cache_dtype=options.cache_dtype,
             advance=progress.advance,
         )
-    return ExportedModel(checkpoint, graph.graph, plan, tensors, graph_path, weights_path, max_positions, parity)
+    return ExportedModel(
+        checkpoint, graph.graph, plan, formats, tensors, graph_path, weights_path, max_positions, parity
+    )
 
 
 def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
@@ -159,6 +166,7 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         num_layers=entry.num_layers,
         num_nodes=len(exported.graph),
         nodes_per_layer=NODES_PER_LAYER,
+        formats=exported.formats,
         parity=exported.parity,
     )
 

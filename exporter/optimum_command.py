@@ -1,12 +1,16 @@
 """`optimum-cli export pilotfish`: installed as optimum/commands/register/pilotfish.py, where optimum looks.
 
-Stays light: torch and the exporter are imported when the command runs.
+Its options are those of `pilotfish export`, read off that function's signature. Stays light: torch and the exporter are
+imported when the command runs.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import TYPE_CHECKING
+import types
+import typing
+from typing import TYPE_CHECKING, Any
 
 from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 from optimum.commands.export.base import ExportCommand
@@ -14,7 +18,8 @@ from optimum.commands.export.base import ExportCommand
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-_FORMATS = ("int4", "int4_asym", "int8", "f16", "f32")
+# Where optimum's other export commands spell it in another way.
+_FLAGS = {"target": ("-m", "--model"), "out_dir": ("out_dir",)}
 
 
 class PilotfishExportCommand(BaseOptimumCLICommand):  # type: ignore[misc]  # optimum has no types
@@ -25,39 +30,43 @@ class PilotfishExportCommand(BaseOptimumCLICommand):  # type: ignore[misc]  # op
     @staticmethod
     def parse_args(parser: ArgumentParser) -> None:
         """Declares the options."""
-        parser.add_argument("-m", "--model", required=True, help="Hub id, folder with safetensors, or .gguf file.")
-        parser.add_argument("--draft", help="The draft, given as the model is.")
-        parser.add_argument("--linear", default="int4", choices=_FORMATS, help="Format of the linear layers.")
-        parser.add_argument("--embedding", default="int8", choices=_FORMATS, help="Format of the embedding.")
-        parser.add_argument("--lm-head", default="int8", choices=_FORMATS, help="Format of the output layer.")
-        parser.add_argument("--max-positions", type=int, help="Longest context; default: the model's limit.")
-        parser.add_argument("--no-parity", action="store_true", help="Skip the comparison with torch.")
-        parser.add_argument("--overwrite", action="store_true", help="Replace the output folder if it exists.")
-        parser.add_argument("output", help="Folder to write the bundle to.")
+        from pilotfish.runtime.cli.export import export  # noqa: PLC0415 - optimum loads this file on every start
+
+        hints = typing.get_type_hints(export, include_extras=True)
+        for name, parameter in inspect.signature(export).parameters.items():
+            _declare(parser, name, hints[name], parameter.default)
 
     def run(self) -> None:
         """Runs the export; a bad input ends with one line on stderr and exit code 2."""
-        from pathlib import Path  # noqa: PLC0415 - optimum loads this file on every start
+        from pilotfish.bindings import PilotfishError  # noqa: PLC0415 - as above
+        from pilotfish.runtime.cli.export import export  # noqa: PLC0415
 
-        from pilotfish.exporter import ExportError, ExportOptions, ModelFormats, export  # noqa: PLC0415
-
-        given = self.args
+        given = vars(self.args)
         try:
-            options = ExportOptions(
-                target=ModelFormats(given.linear, given.embedding, given.lm_head),
-                max_positions=given.max_positions,
-                parity=not given.no_parity,
-                overwrite=given.overwrite,
-            )
-            result = export(given.model, Path(given.output), draft=given.draft, options=options)
-        except ExportError as error:
+            export(**{name: given[name] for name in inspect.signature(export).parameters})
+        except PilotfishError as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(2) from None
-        for model in result.models:
-            sys.stdout.write(
-                f"{model.name}: {model.source}, {model.parameters / 1e6:.1f} M parameters, {model.num_layers} layers, "
-                f"{model.bits_per_weight:.2f} bits a weight, {model.bytes / 1e6:.1f} MB\n"
-            )
+
+
+def _declare(parser: ArgumentParser, name: str, hint: Any, default: Any) -> None:
+    """One Typer option as an argparse one."""
+    kind, option = typing.get_args(hint)
+    if typing.get_origin(kind) is types.UnionType:
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    flags = _FLAGS.get(name) or option.param_decls or (f"--{name.replace('_', '-')}",)
+    given: dict[str, Any] = {"help": option.help}
+    if flags[0].startswith("-"):
+        given |= {"dest": name}
+    if kind is bool:
+        given |= {"action": "store_true"}
+    else:
+        given |= {"type": kind, "metavar": option.metavar}
+    if default is inspect.Parameter.empty:
+        given |= {"required": True} if flags[0].startswith("-") else {}
+    else:
+        given |= {"default": default}
+    parser.add_argument(*flags, **given)
 
 
 REGISTER_COMMANDS = [(PilotfishExportCommand, ExportCommand)]

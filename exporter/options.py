@@ -8,32 +8,47 @@ from .contract import CACHE_DTYPES, FORMATS
 from .errors import OptionError
 
 _PARITY_TOKENS = (16, 1024)
+PARTS = ("linear", "embedding", "lm_head")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFormats:
-    """Storage formats of one model's weights (keys of `contract.GROUP_BYTES`).
+class FormatChoice:
+    """Storage formats of one model's weights (keys of `contract.GROUP_BYTES`); None follows the checkpoint.
 
     Raises:
         OptionError: a format that is not one of `contract.FORMATS`.
     """
 
+    linear: str | None = None
+    embedding: str | None = None
+    lm_head: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            value = getattr(self, part)
+            if value is not None and value not in FORMATS:
+                raise OptionError(f"{part} format is {value!r}; choose one of {', '.join(FORMATS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormats(FormatChoice):
+    """A choice that leaves nothing open."""
+
     linear: str = "int4"
     embedding: str = "int8"
     lm_head: str = "int8"
 
-    def __post_init__(self) -> None:
-        for part in ("linear", "embedding", "lm_head"):
-            value = getattr(self, part)
-            if value not in FORMATS:
-                raise OptionError(f"{part} format is {value!r}; choose one of {', '.join(FORMATS)}")
+
+# Where the checkpoint has plain weights. A draft is mostly its vocabulary matrix.
+DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options of `export`.
 
-    target, draft: weight formats of the two models.
+    target, draft: weight formats of the two models; a part that is None follows the checkpoint's own blocks (of a
+        GGUF file), or DEFAULT_FORMATS where its weights are plain.
     cache_dtype: "f16" or "f32", the type of the key and value caches.
     draft_vocab: the draft's head scores ids 0 .. draft_vocab - 1 only (byte-pair tokenizers number ids by frequency);
         None scores all.
@@ -47,8 +62,8 @@ class ExportOptions:
         OptionError: a value outside its range.
     """
 
-    target: ModelFormats = ModelFormats()
-    draft: ModelFormats = ModelFormats("int8", "int4", "int4")  # a draft is mostly its vocabulary matrix
+    target: FormatChoice = FormatChoice()
+    draft: FormatChoice = FormatChoice()
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
     max_positions: int | None = None

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _LEAST_INT8 = -127
-_BLOCK_TYPES = {
-    "int4": gguf.GGMLQuantizationType.Q4_0,
-    "int4_asym": gguf.GGMLQuantizationType.Q4_1,
-    "int8": gguf.GGMLQuantizationType.Q8_0,
+_BLOCK_TYPES = {  # that a format holds exactly
+    "int4": (gguf.GGMLQuantizationType.Q4_0,),
+    "int4_asym": (gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q4_0),
+    "int8": (gguf.GGMLQuantizationType.Q8_0,),
 }
 
 
@@ -55,7 +55,10 @@ class WeightSource(Protocol):
         """
 
     def read_blocks(self, name: str, format_name: str) -> Quantised | None:
-        """The stored integers, if the checkpoint holds exactly the blocks of `format_name`; else None."""
+        """The stored integers, if `format_name` holds the checkpoint's blocks exactly; else None."""
+
+    def stored_type(self, name: str) -> str | None:
+        """Type of a tensor in the checkpoint, such as BF16 or Q4_1; None if there is no such tensor."""
 
 
 class SafetensorsSource:
@@ -84,15 +87,24 @@ class SafetensorsSource:
         return sorted(self._files)
 
     def read(self, name: str) -> Array:
-        """A tensor as f32; the leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
-        for candidate in (name, name.removeprefix("model.")):
-            if candidate in self._files:
-                tensor: torch.Tensor = self._files[candidate].get_tensor(candidate)
-                return np.asarray(tensor.to(torch.float32).numpy())
-        raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
+        """A tensor as f32."""
+        stored = self._stored_name(name)
+        if stored is None:
+            raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
+        tensor: torch.Tensor = self._files[stored].get_tensor(stored)
+        return np.asarray(tensor.to(torch.float32).numpy())
 
     def read_blocks(self, name: str, format_name: str) -> None:
         """Safetensors hold no blocks."""
+
+    def stored_type(self, name: str) -> str | None:
+        """The type's name in the file's header, such as F16 or BF16."""
+        stored = self._stored_name(name)
+        return None if stored is None else str(self._files[stored].get_slice(stored).get_dtype())
+
+    def _stored_name(self, name: str) -> str | None:
+        """The leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
+        return next((key for key in (name, name.removeprefix("model.")) if key in self._files), None)
 
 
 class GgufSource:
@@ -122,16 +134,20 @@ class GgufSource:
         tensor = self._tensor(name)
         return self._reorder(tensor, gguf.dequantize(tensor.data, tensor.tensor_type)).astype(np.float32, copy=False)
 
+    def stored_type(self, name: str) -> str | None:
+        """GGUF's name of the type, such as F16 or Q4_1."""
+        return self._tensors[name].tensor_type.name if name in self._tensors else None
+
     def read_blocks(self, name: str, format_name: str) -> Quantised | None:
-        """Takes over Q4_0 as int4, Q4_1 as int4_asym and Q8_0 as int8, bit for bit."""
+        """Takes over Q4_0 as int4 or int4_asym, Q4_1 as int4_asym and Q8_0 as int8, bit for bit."""
         tensor = self._tensor(name)
-        if _BLOCK_TYPES.get(format_name) != tensor.tensor_type:
+        kind = tensor.tensor_type
+        if kind not in _BLOCK_TYPES.get(format_name, ()):
             return None
         columns, rows = (int(axis) for axis in tensor.shape)
         order = self._reorder(tensor, np.arange(rows, dtype=np.int64)[:, None])[:, 0]
         blocks = np.asarray(tensor.data).reshape(rows, columns // BLOCK_COLUMNS, -1)[order]
-        has_offset = format_name == "int4_asym"
-        header = 4 if has_offset else 2  # bytes: f16 scale, for Q4_1 also f16 offset
+        header = 4 if kind == gguf.GGMLQuantizationType.Q4_1 else 2  # bytes: f16 scale, for Q4_1 also f16 offset
         halves = np.ascontiguousarray(blocks[:, :, :header]).view(np.float16)
         data = blocks[:, :, header:]
         if format_name == "int8":
@@ -141,4 +157,7 @@ class GgufSource:
         else:  # low nibbles are columns 0..15
             codes = np.concatenate([data & 15, data >> 4], axis=2).astype(np.int8)
             codes -= 8 if format_name == "int4" else 0
-        return Quantised(codes.reshape(rows, columns), halves[..., 0], halves[..., 1] if has_offset else None)
+        offset = None
+        if format_name == "int4_asym":  # scale * (q - 8) = scale * q + offset, exact: 8 is a power of two
+            offset = halves[..., 1] if header == 4 else halves[..., 0] * np.float16(-8)  # noqa: PLR2004 - as above
+        return Quantised(codes.reshape(rows, columns), halves[..., 0], offset)

@@ -74,7 +74,8 @@ def test_blocks_are_taken_over_bit_for_bit(source: GgufSource, checkpoint: Path,
 
 def test_other_formats_are_requantised(source: GgufSource) -> None:
     assert source.read_blocks(QUERY, "int4") is None
-    assert source.read_blocks(EMBEDDING, "int4_asym") is None
+    assert source.read_blocks(QUERY, "int4_asym") is None
+    assert source.read_blocks(EMBEDDING, "int8") is None
 
 
 def test_q4_1_is_int4_asym_bit_for_bit(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""What an export shows: bars on stderr while it runs, then the summary on stdout and warnings on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from pilotfish.runtime.memory import format_bytes
+
+from .console import note, notes, out, show, table
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pilotfish.exporter import ExportResult, ModelSummary
+
+
+class Bars:
+    """The exporter's progress as one bar a stage, on stderr."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = RichProgress(*columns, console=notes())
+        self._task: TaskID | None = None
+
+    def stage(self, name: str, total: int) -> None:
+        """A new bar."""
+        self._complete()
+        self._task = self._bars.add_task(name, total=total)
+
+    def advance(self, steps: int = 1) -> None:
+        """Moves the newest bar."""
+        if self._task is not None:
+            self._bars.advance(self._task, steps)
+
+    def finish(self) -> None:
+        """Fills the last bar."""
+        self._complete()
+
+    def _complete(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, completed=self._bars.tasks[self._task].total)
+            self._bars.stop_task(self._task)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def show_result(result: ExportResult) -> None:
+    """The summary table, the formats with their reasons, and the differences from torch."""
+    header = ("model", "source", "parameters", "layers", "nodes", "nodes/layer", "bits/weight", "size")
+    rows = [
+        (
+            model.name,
+            model.source,
+            f"{model.parameters / 1e6:.1f} M",
+            str(model.num_layers),
+            str(model.num_nodes),
+            str(model.nodes_per_layer),
+            f"{model.bits_per_weight:.2f}",
+            format_bytes(model.bytes),
+        )
+        for model in result.models
+    ]
+    out().print(table(str(result.folder), header, rows))
+    for model in result.models:
+        for decision in model.formats:
+            show(f"{model.name} {decision.part}: {decision.format}, {decision.reason}")
+            if decision.warning is not None:
+                note(f"warning: {model.name} {decision.warning}")
+    for model in result.models:
+        if model.parity is not None:
+            differences = ", ".join(f"{key} {value:.4g}" for key, value in _parity(model).items())
+            show(f"{model.name} against torch: {differences}")
+
+
+def _parity(model: ModelSummary) -> dict[str, Any]:
+    return {key: value for key, value in dataclasses.asdict(model)["parity"].items() if not isinstance(value, str)}
+
+
+def numbers(result: ExportResult) -> dict[str, Any]:
+    """The same for --json."""
+    models = [dataclasses.asdict(model) for model in result.models]
+    return {"folder": str(result.folder), "bytes": result.bytes, "models": models}

@@ -1,0 +1,165 @@
+"""Which format a part of a model gets: the user's, the file's own, or a default; and what the summary says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from tiny_models import save_model, tiny_config
+
+from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
+from pilotfish.exporter.formats import choose_formats, model_formats
+from pilotfish.exporter.load import load_checkpoint
+from pilotfish.exporter.packing import unpack
+from pilotfish.exporter.sources import GgufSource, SafetensorsSource
+from pilotfish.exporter.trace import build_on_meta
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from command_line import CommandLine
+
+DEFAULT = ModelFormats("int4", "int8", "f16")
+O_PROJ = "model.layers.0.self_attn.o_proj.weight"
+Type = gguf.GGMLQuantizationType
+
+
+def write_gguf(path: Path, types: dict[str, Type]) -> Path:
+    """A two-layer Llama; `types` by the last part of a tensor's name, Q4_1 elsewhere."""
+    rng = np.random.default_rng(4)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_vocab_size(258)
+    writer.add_context_length(256)
+    writer.add_embedding_length(64)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_bos_token_id(256)
+    writer.add_eos_token_id(257)
+    shapes = {"token_embd": (258, 64), "output": (258, 64)}
+    for layer in range(2):
+        parts = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64)}
+        parts |= {"ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96)}
+        shapes |= {f"blk.{layer}.{part}": shape for part, shape in parts.items()}
+        for norm in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{norm}.weight", np.ones(64, np.float32))
+    writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
+    for name, shape in shapes.items():
+        rows = (0.3 * rng.standard_normal(shape)).astype(np.float32)
+        kind = types.get(name.rpartition(".")[2], Type.Q4_1)
+        if kind == Type.F16:
+            writer.add_tensor(f"{name}.weight", rows.astype(np.float16))
+        else:
+            writer.add_tensor(f"{name}.weight", gguf.quantize(rows, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def decide(path: Path, choice: FormatChoice) -> tuple[ModelFormats, list[str], list[str | None]]:
+    model = build_on_meta(load_checkpoint(str(path)).config)
+    source = GgufSource(path, model) if path.is_file() else SafetensorsSource(path)
+    decisions = choose_formats(choice, DEFAULT, model, source)
+    return model_formats(decisions), [item.reason for item in decisions], [item.warning for item in decisions]
+
+
+@pytest.mark.parametrize(
+    ("types", "formats", "reasons"),
+    [
+        (
+            {"token_embd": Type.Q8_0, "output": Type.Q4_0},
+            ("int4_asym", "int8", "int4"),
+            [f"bit for bit the file's 100% {name}" for name in ("Q4_1", "Q8_0", "Q4_0")],
+        ),
+        (
+            dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up"), Type.Q4_0)
+            | {"output": Type.F16},
+            ("int4_asym", "int4_asym", "f16"),
+            [
+                "bit for bit the file's 80% Q4_0, 20% Q4_1",
+                "bit for bit the file's 100% Q4_1",
+                "default for weights in 100% F16",
+            ],
+        ),
+        (
+            {"ffn_down": Type.Q5_0, "token_embd": Type.Q5_1, "output": Type.Q8_0},
+            ("int4_asym", "int8", "int8"),
+            [
+                "nearest to the file's 80% Q4_1, 20% Q5_0",
+                "nearest to the file's 100% Q5_1",
+                "bit for bit the file's 100% Q8_0",
+            ],
+        ),
+    ],
+)
+def test_a_part_follows_its_blocks(
+    tmp_path: Path, types: dict[str, Type], formats: tuple[str, ...], reasons: list[str]
+) -> None:
+    found, why, warnings = decide(write_gguf(tmp_path / "model.gguf", types), FormatChoice())
+    assert (found.linear, found.embedding, found.lm_head) == formats
+    assert why == reasons
+    assert warnings == [None] * 3
+
+
+def test_plain_weights_take_the_default(family_checkpoints: dict[str, Path]) -> None:
+    found, why, _ = decide(family_checkpoints["llama"], FormatChoice(embedding="f32"))
+    assert found == ModelFormats("int4", "f32", "f16")
+    assert why == ["default for weights in 100% F32", "as asked for", "default for weights in 100% F32"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "warns"),
+    [
+        (Type.Q4_1, "int4", True),
+        (Type.Q4_1, "int8", False),
+        (Type.Q4_1, "int4_asym", False),
+        (Type.Q4_0, "int4_asym", False),
+        (Type.Q5_0, "int4_asym", True),
+        (Type.Q8_0, "int4", False),
+    ],
+)
+def test_a_second_coarse_grid_is_warned_of(tmp_path: Path, stored: Type, asked: str, *, warns: bool) -> None:
+    path = write_gguf(tmp_path / "model.gguf", {"output": stored})
+    *_, warnings = decide(path, FormatChoice(lm_head=asked))
+    expected = f"lm_head {asked} quantises the file's 100% {stored.name} a second time" if warns else "None"
+    assert str(warnings[2]).startswith(expected)
+
+
+def test_q4_0_is_exact_in_both_formats(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", {"attn_output": Type.Q4_0})
+    source = GgufSource(path, build_on_meta(load_checkpoint(str(path)).config))
+    for format_name in ("int4", "int4_asym"):
+        np.testing.assert_array_equal(source.read_blocks(O_PROJ, format_name).dequantise(), source.read(O_PROJ))
+
+
+def test_the_bundle_holds_the_files_values(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    tokenizer = save_model(tmp_path / "tokenizer", tiny_config("llama"))
+    path = write_gguf(tmp_path / "model.gguf", {"attn_output": Type.Q4_0, "token_embd": Type.Q8_0})
+    result = export(str(path), tmp_path / "out", options=ExportOptions(tokenizer=str(tokenizer), parity_tokens=32))
+    parity = result.models[0].parity
+    assert parity.original_kl == pytest.approx(parity.kl, rel=1e-3)  # the stored integers are the file's
+    model = result.manifest.models["target"]
+    tensor = next(item for item in model.tensors if item.name == "layers.0.o")
+    packed = np.fromfile(tmp_path / "out" / "target.bin", np.uint8, tensor.bytes, offset=tensor.offset)
+    source = GgufSource(path, build_on_meta(load_checkpoint(str(path)).config))
+    np.testing.assert_array_equal(unpack(packed, 64, 64, model.formats.linear), source.read(O_PROJ))
+
+
+def test_the_command_says_what_was_chosen_and_warns(tmp_path: Path, cli: CommandLine) -> None:
+    tokenizer = save_model(tmp_path / "tokenizer", tiny_config("llama"))
+    path = write_gguf(tmp_path / "model.gguf", {"token_embd": Type.Q8_0})
+    arguments = ("--tokenizer", tokenizer, "--no-parity", "--out", tmp_path / "out")
+    finished = cli("export", path, "--draft", tokenizer, "--lm-head", "int4", *arguments)
+    assert finished.exit_code == 0, finished.err
+    assert "target linear: int4_asym, bit for bit the file's 100% Q4_1" in finished.out
+    assert "draft linear: int8, default for weights in 100% F32" in finished.out
+    assert "draft lm_head: int4, default" in finished.out
+    assert "warning: target lm_head int4 quantises the file's 100% Q4_1 a second time" in finished.err
