@@ -16,11 +16,15 @@ set(pilotfish_engine_sources
   src/sampler.cpp
   src/token_chooser.cpp
   src/prefill.cpp
+  src/token_tree.cpp
+  src/tree_pass.cpp
+  src/drafters/likeliest.cpp
   src/drafters/model_drafter.cpp
   src/lookup_index.cpp
   src/controller.cpp
   src/verify.cpp
   src/accept.cpp
+  src/compact.cpp
   src/engine.cpp
   src/request.cpp)
 set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")

@@ -3,35 +3,99 @@
 #include "row_math.h"
 
 namespace pilotfish {
+namespace {
 
-Accepted accept_greedy(std::span<const int32_t> drafted, const Logits& target, int32_t num_ids,
-                       std::span<const int32_t> tokens, TokenChooser& chooser) {
-  for (size_t i = 0;; ++i) {
-    const auto row = static_cast<int32_t>(i);
-    const Prefix prefix{tokens, drafted.first(i)};
-    const int32_t best = find_peak(chooser.scores(target.row(row).first(num_ids), prefix)).index;
-    if (i == drafted.size() || best != drafted[i]) return {row, best};
+using Purpose = RandomStream::Purpose;
+
+// A path on its way down the tree.
+class Walk {
+ public:
+  explicit Walk(const Verification& verification) : verification_(verification) {}
+
+  int32_t at() const noexcept { return accepted_.last(); }
+  // Index in the sequence of the token that is being decided.
+  int32_t position() const noexcept {
+    return static_cast<int32_t>(verification_.tokens.size()) + accepted_.num_accepted;
+  }
+  std::span<const float> logits() const { return verification_.target.row(at() + 1).first(verification_.num_ids); }
+  Prefix prefix() const noexcept { return {verification_.tokens, {ids_.data(), size_t(accepted_.num_accepted)}}; }
+
+  void keep(int32_t index) noexcept {
+    ids_[accepted_.num_accepted] = verification_.tree[index].id;
+    accepted_.path[accepted_.num_accepted++] = index;
+  }
+  Accepted end(int32_t next_id) noexcept {
+    accepted_.next_id = next_id;
+    return accepted_;
+  }
+
+ private:
+  const Verification& verification_;
+  Accepted accepted_;
+  std::array<int32_t, TokenTree::kMaxTokens> ids_;
+};
+
+int32_t last_drawn_child(const TokenTree& tree, int32_t parent) {
+  int32_t last = TokenTree::kNone;
+  for (int32_t i = tree.next_child(parent, parent); i != TokenTree::kNone; i = tree.next_child(parent, i)) {
+    if (tree[i].draw.distribution != Draw::kCertain) last = i;
+  }
+  return last;
+}
+
+// What a step down the tree decides.
+struct Step {
+  int32_t child;  // TokenTree::kNone: the path ends here, and `id` follows it
+  int32_t id;
+};
+
+// Tries the children up to the last drawn one; the rest is up to a draw from what the distribution has become.
+Step decide(const Verification& verification, std::span<const Distribution> draft, const RandomStream& random,
+            const Walk& walk, Distribution& target) {
+  const TokenTree& tree = verification.tree;
+  const int32_t parent = walk.at();
+  const int32_t last_drawn = last_drawn_child(tree, parent);
+  verification.chooser.distribution(walk.logits(), walk.prefix(), target);
+  double mass = 1;
+  int32_t child = parent;
+  for (int32_t trial = 0; child < last_drawn; ++trial) {
+    child = tree.next_child(parent, child);
+    const Draw draw = tree[child].draw;
+    const int32_t id = tree[child].id;
+    const bool is_certain = draw.distribution == Draw::kCertain;
+    const double q = is_certain ? 1 : static_cast<double>(draft[draw.distribution].prob_of(id)) / draw.mass;
+    if (random.uniform(walk.position(), Purpose::kAccept, trial) * q * mass < target.prob_of(id)) return {child, id};
+    mass = is_certain ? target.remove(id)
+                      : target.subtract(draft[draw.distribution], static_cast<float>(mass / draw.mass));
+    // p equal to q but for rounding leaves nothing: then a rejection is rounding too, and p itself is the residual.
+    if (!(mass > 0)) {
+      verification.chooser.distribution(walk.logits(), walk.prefix(), target);
+      break;
+    }
+  }
+  const int32_t id = target.sample(random.uniform(walk.position(), Purpose::kTarget));
+  return {tree.find_child(parent, id), id};
+}
+
+}  // namespace
+
+Accepted accept_greedy(const Verification& verification) {
+  Walk walk(verification);
+  for (;;) {
+    const int32_t best = find_peak(verification.chooser.scores(walk.logits(), walk.prefix())).index;
+    const int32_t child = verification.tree.find_child(walk.at(), best);
+    if (child == TokenTree::kNone) return walk.end(best);
+    walk.keep(child);
   }
 }
 
-Accepted accept_sampled(std::span<const int32_t> drafted, std::span<const Distribution> draft, const Logits& target,
-                        int32_t num_ids, std::span<const int32_t> tokens, TokenChooser& chooser,
+Accepted accept_sampled(const Verification& verification, std::span<const Distribution> draft,
                         const RandomStream& random, Distribution& scratch) {
-  using Purpose = RandomStream::Purpose;
-  for (size_t i = 0;; ++i) {
-    const auto row = static_cast<int32_t>(i);
-    const int32_t position = static_cast<int32_t>(tokens.size()) + row;
-    const Prefix prefix{tokens, drafted.first(i)};
-    const std::span<const float> logits = target.row(row).first(num_ids);
-    chooser.distribution(logits, prefix, scratch);
-    if (i < drafted.size()) {
-      const double p = scratch.prob_of(drafted[i]);
-      const double q = draft[i].prob_of(drafted[i]);
-      if (random.uniform(position, Purpose::kAccept) * q < p) continue;  // kept with probability min(1, p / q)
-      // p equal to q but for rounding leaves nothing: then a rejection is rounding too, and p itself is the residual.
-      if (!(scratch.subtract(draft[i]) > 0)) chooser.distribution(logits, prefix, scratch);
-    }
-    return {row, scratch.sample(random.uniform(position, Purpose::kTarget))};
+  Walk walk(verification);
+  for (;;) {
+    const Step step = decide(verification, draft, random, walk, scratch);
+    if (step.child == TokenTree::kNone) return walk.end(step.id);
+    walk.keep(step.child);
   }
 }
 

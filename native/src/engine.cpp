@@ -26,8 +26,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens)
-    : draft{.tree = {}, .distributions = std::vector<Distribution>(max_draft_tokens)}, sampler(num_ids) {
+Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens) : sampler(num_ids) {
+  draft.distributions.resize(max_draft_tokens);
   for (Distribution& drafted : draft.distributions) drafted.reserve(num_ids);
   distribution.reserve(num_ids);
 }

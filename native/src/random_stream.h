@@ -33,9 +33,11 @@ class RandomStream {
   explicit RandomStream(uint64_t seed) noexcept
       : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)} {}
 
-  // In [0, 1), with 53 random bits. `position` is the index in the sequence of the token being decided.
-  double uniform(int32_t position, Purpose purpose) const noexcept {
-    const PhiloxBlock block = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(purpose), 0, 0}, key_);
+  // In [0, 1), with 53 random bits. `position` is the index in the sequence of the token being decided; `index` tells
+  // candidates for it apart.
+  double uniform(int32_t position, Purpose purpose, int32_t index = 0) const noexcept {
+    const PhiloxBlock block = philox(
+        {static_cast<uint32_t>(position), static_cast<uint32_t>(purpose), static_cast<uint32_t>(index), 0}, key_);
     return static_cast<double>((uint64_t{block[0]} << 32 | block[1]) >> 11) * 0x1p-53;
   }
 

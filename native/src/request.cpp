@@ -1,7 +1,9 @@
 #include "request.h"
 
 #include <algorithm>
+#include <array>
 
+#include "compact.h"
 #include "options.h"
 #include "prefill.h"
 #include "status.h"
@@ -32,7 +34,7 @@ bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.b
 
 Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, const pf_generate_options& options)
     : engine_(std::move(engine)),
-      num_draft_tokens_(options.num_draft_tokens),
+      shape_(TreeShape::chain(options.num_draft_tokens)),
       max_new_tokens_(options.max_new_tokens),
       chooser_({options.temperature, options.top_k, options.top_p, options.min_p}, engine_->workspace().sampler),
       random_(options.seed),
@@ -40,8 +42,8 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       opened_(Clock::now()) {
   const int32_t max_context = engine_->max_context();
   engine_->check_ids(ids);
-  if (num_draft_tokens_ > 0 && !engine_->draft()) {
-    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", num_draft_tokens_, ", but the bundle has no draft model");
+  if (options.num_draft_tokens > 0 && !engine_->draft()) {
+    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", but the bundle has no draft model");
   }
   if (ids.size() >= static_cast<size_t>(max_context)) {
     fail(PF_CONTEXT_FULL, "the prompt has ", ids.size(), " tokens, the context holds ", max_context,
@@ -55,7 +57,8 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   stats_.struct_size = sizeof stats_;
   stats_.num_prompt_tokens = static_cast<int32_t>(ids.size());
   const std::lock_guard lock(engine_->mutex());
-  sequence_.emplace(*engine_, max_tokens_);
+  // Rows of rejected siblings need slots too, where the context has them.
+  sequence_.emplace(*engine_, std::min(max_context, max_tokens_ + shape_.num_tokens() - shape_.depth()));
 }
 
 Request::~Request() {
@@ -64,8 +67,8 @@ Request::~Request() {
 }
 
 size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
-  if (tokens_out.size() <= static_cast<size_t>(num_draft_tokens_)) {
-    fail(PF_INVALID_ARGUMENT, "capacity is ", tokens_out.size(), ", a round needs ", num_draft_tokens_ + 1);
+  if (tokens_out.size() <= static_cast<size_t>(shape_.depth())) {
+    fail(PF_INVALID_ARGUMENT, "capacity is ", tokens_out.size(), ", a round needs ", shape_.depth() + 1);
   }
   const std::lock_guard lock(engine_->mutex());
   if (failed_) fail(PF_INVALID_ARGUMENT, "the request failed in an earlier step and can only be closed");
@@ -97,97 +100,120 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  const size_t num_emitted = emit({}, *logits, accept({}, *logits), tokens_out);
+  engine_->workspace().draft.clear({0, 0}, 0);
+  const size_t num_emitted = emit(*logits, accept(*logits), tokens_out);
   room.commit(num_tokens, 0);
   return num_emitted;
 }
 
 size_t Request::round(std::span<pf_token> tokens_out) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  const int32_t most_drafted = num_draft_tokens_of_round();
-  Reservation room(*sequence_, num_tokens + most_drafted);
-  if (!draft(most_drafted)) {
+  Draft& drafted = engine_->workspace().draft;
+  drafted.clear(limits_of_round(), sequence_->num_draft_tokens());
+  Reservation room(*sequence_, num_tokens + drafted.tree.limits().max_tokens);
+  if (!draft(drafted)) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  const TokenTree& tree = engine_->workspace().draft.tree;
-  const int32_t num_drafted = tree.size();
   Logits logits;
   {
     const Timer timer(stats_.verify_seconds);
-    logits = verify(engine_->target(), sequence_->block_table(), num_tokens - 1, tokens_.back(), tree);
+    logits = verify(engine_->target(), sequence_->block_table(), num_tokens - 1, tokens_.back(), drafted.tree);
   }
-  const Accepted accepted = accept(tree.ids(), logits);
-  const size_t num_emitted = emit(tree.ids(), logits, accepted, tokens_out);
-  if (controller_ && num_drafted > 0) controller_->record(accepted.num_accepted > 0);
+  const Accepted accepted = accept(logits);
+  const int32_t num_draft_cached = compact_caches(accepted);
+  const size_t num_emitted = emit(logits, accepted, tokens_out);
+  if (controller_ && drafted.tree.size() > 0) controller_->record(accepted.num_accepted > 0);
   ++stats_.num_rounds;
-  stats_.num_drafted += num_drafted;
-  // Neither cache has the last token emitted, and the draft's does not have the last one drafted.
+  stats_.num_drafted += drafted.tree.size();
+  // Neither cache has the last token emitted.
   const auto num_kept = static_cast<int32_t>(tokens_.size()) - 1;
-  const int32_t num_draft_cached =
-      num_drafted == 0 ? sequence_->num_draft_tokens() : std::min(num_tokens + num_drafted - 1, num_kept);
-  room.commit(num_kept, num_draft_cached);
+  room.commit(num_kept, std::min(num_draft_cached, num_kept));
   return num_emitted;
 }
 
-// As many as the request asks for, the output still needs besides the target's own token, and the draft has positions
-// for.
-int32_t Request::num_draft_tokens_of_round() {
-  if (num_draft_tokens_ == 0) return 0;
+// Rows that the request asks for and the cache has room for, and no deeper than the output still needs besides the
+// target's own token and the draft has positions for.
+TreeLimits Request::limits_of_round() {
+  if (shape_.depth() == 0) return {0, 0};
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   const int32_t most = std::min(max_tokens_ - num_tokens - 1, engine_->draft()->max_positions() - num_tokens);
-  const int32_t wanted = std::clamp(most, 0, num_draft_tokens_);
-  return controller_ && wanted > 0 ? controller_->limit(wanted) : wanted;
+  int32_t depth = std::clamp(most, 0, shape_.depth());
+  if (controller_ && depth > 0) depth = controller_->limit(depth);
+  if (depth == 0) return {0, 0};
+  return {std::min(shape_.num_tokens(), sequence_->max_tokens() - num_tokens), depth};
 }
 
-bool Request::draft(int32_t num_draft_tokens) {
-  Workspace& workspace = engine_->workspace();
-  workspace.draft.tree.clear();
-  if (num_draft_tokens == 0) return true;
+bool Request::draft(Draft& out) {
+  if (out.tree.limits().max_depth == 0) return true;
   const std::span<const int32_t> tokens(tokens_);
-  int32_t num_cached = sequence_->num_draft_tokens();
-  if (num_cached == 0) {
+  if (out.num_cached == 0) {
     const Timer timer(stats_.prefill_seconds);
-    num_cached = static_cast<int32_t>(tokens.size()) - 1;
-    if (!prefill(*engine_->draft(), sequence_->block_table(), tokens.first(num_cached), 0,
+    const auto num_before = static_cast<int32_t>(tokens.size()) - 1;
+    if (!prefill(*engine_->draft(), sequence_->block_table(), tokens.first(num_before), 0,
                  engine_->options().prefill_chunk, cancelled_)) {
       return false;
     }
+    out.num_cached = num_before;
   }
   const Timer timer(stats_.draft_seconds);
   return engine_->drafter()->propose({.tokens = tokens,
-                                      .block_table = sequence_->block_table(),
-                                      .num_cached = num_cached,
-                                      .num_tokens = num_draft_tokens,
+                                      .shape = shape_,
                                       .least_confidence = controller_ ? controller_->least_confidence() : 0,
+                                      .block_table = sequence_->block_table(),
                                       .chooser = chooser_,
                                       .random = random_,
                                       .cancelled = cancelled_},
-                                     workspace.draft);
+                                     out);
 }
 
-Accepted Request::accept(std::span<const int32_t> drafted, const Logits& target) {
-  if (chooser_.is_greedy()) return accept_greedy(drafted, target, engine_->num_ids(), tokens_, chooser_);
+Accepted Request::accept(const Logits& target) {
   Workspace& workspace = engine_->workspace();
-  return accept_sampled(drafted, workspace.draft.distributions, target, engine_->num_ids(), tokens_, chooser_, random_,
-                        workspace.distribution);
+  const Verification verification{.tree = workspace.draft.tree,
+                                  .target = target,
+                                  .num_ids = engine_->num_ids(),
+                                  .tokens = tokens_,
+                                  .chooser = chooser_};
+  if (chooser_.is_greedy()) return accept_greedy(verification);
+  return accept_sampled(verification, workspace.draft.distributions, random_, workspace.distribution);
 }
 
-size_t Request::emit(std::span<const int32_t> drafted, const Logits& target, const Accepted& accepted,
-                     std::span<pf_token> tokens_out) {
+// Moves the accepted path behind the sequence in both caches; returns how many tokens, path included, the draft's
+// holds.
+int32_t Request::compact_caches(const Accepted& accepted) {
+  const Draft& drafted = engine_->workspace().draft;
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const std::span<const int32_t> path(accepted.path.data(), accepted.num_accepted);
+  compact(engine_->target().cache(), sequence_->block_table(), num_tokens, path);
+  if (drafted.num_cached < num_tokens) return drafted.num_cached;
+  std::array<int32_t, TokenTree::kMaxTokens> rows;  // counted, as path is, from the token after the sequence
+  int32_t num_rows = 0;
+  for (const int32_t index : path) {
+    if (drafted.tree[index].draft_row == 0) break;
+    rows[num_rows++] = drafted.tree[index].draft_row - 1;
+  }
+  if (num_rows > 0) {
+    compact(engine_->draft()->cache(), sequence_->block_table(), num_tokens, {rows.data(), size_t(num_rows)});
+  }
+  return num_tokens + num_rows;
+}
+
+size_t Request::emit(const Logits& target, const Accepted& accepted, std::span<pf_token> tokens_out) {
+  const TokenTree& tree = engine_->workspace().draft.tree;
   const double seconds = seconds_between(opened_, Clock::now());
-  const auto num_drafted = static_cast<int32_t>(drafted.size());
-  const pf_origin last = num_drafted == 0                       ? PF_ORIGIN_PLAIN
-                         : accepted.num_accepted == num_drafted ? PF_ORIGIN_BONUS
-                                                                : PF_ORIGIN_CORRECTED;
+  const pf_origin last = tree.size() == 0                                                        ? PF_ORIGIN_PLAIN
+                         : tree.next_child(accepted.last(), accepted.last()) == TokenTree::kNone ? PF_ORIGIN_BONUS
+                                                                                                 : PF_ORIGIN_CORRECTED;
   int32_t num_emitted = 0;
+  int32_t row = 0;
   while (num_emitted <= accepted.num_accepted && finish_ == PF_FINISH_NONE) {
     const bool is_drafted = num_emitted < accepted.num_accepted;
-    const int32_t id = is_drafted ? drafted[num_emitted] : accepted.next_id;
+    const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
     tokens_out[num_emitted] = {.id = id,
                                .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
-                               .logprob = log_prob(target.row(num_emitted), id),
+                               .logprob = log_prob(target.row(row), id),
                                .seconds = seconds};
+    if (is_drafted) row = accepted.path[num_emitted] + 1;
     tokens_.push_back(id);
     ++num_emitted;
     ++stats_.num_new_tokens;

@@ -1,5 +1,5 @@
-// The loop of one request: reserve, draft, verify, accept, emit, commit. Decoding without a draft is the same with none
-// drafted.
+// The loop of one request: reserve, draft, verify, accept, compact, emit, commit. Decoding without a draft is the same
+// with none drafted.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "pilotfish.h"
 #include "random_stream.h"
 #include "token_chooser.h"
+#include "tree_shape.h"
 
 namespace pilotfish {
 
@@ -37,22 +38,23 @@ class Request {
 
   size_t first_token(std::span<pf_token> tokens_out);
   size_t round(std::span<pf_token> tokens_out);
-  // Fills the workspace's draft; false if the request was cancelled meanwhile.
-  bool draft(int32_t num_draft_tokens);
-  Accepted accept(std::span<const int32_t> drafted, const Logits& target);
+  TreeLimits limits_of_round();
+  // Fills a cleared draft; false if the request was cancelled meanwhile.
+  bool draft(Draft& out);
+  // These take the draft from the workspace.
+  Accepted accept(const Logits& target);
+  int32_t compact_caches(const Accepted& accepted);
   // Appends the accepted tokens and the one after them, up to whatever ends the request.
-  size_t emit(std::span<const int32_t> drafted, const Logits& target, const Accepted& accepted,
-              std::span<pf_token> tokens_out);
+  size_t emit(const Logits& target, const Accepted& accepted, std::span<pf_token> tokens_out);
   pf_finish finish_after(int32_t id) const;
-  int32_t num_draft_tokens_of_round();
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;
-  const int32_t num_draft_tokens_;
+  const TreeShape shape_;
   const int32_t max_new_tokens_;
   TokenChooser chooser_;
   const RandomStream random_;
-  std::optional<DraftController> controller_;  // none: always num_draft_tokens_
+  std::optional<DraftController> controller_;  // none: always the whole shape
   std::vector<int32_t> eos_ids_;               // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted

@@ -132,7 +132,7 @@ PF_ALL_WIDTHS float exp_into(std::span<const float> row, float peak, float scale
   return sum_lanes(sums);
 }
 
-PF_ALL_WIDTHS float subtract_positive(std::span<float> out, const float* other) {
+PF_ALL_WIDTHS float subtract_positive(std::span<float> out, const float* other, float factor) {
   float* data = out.data();
   const size_t size = out.size();
   Floats sums{};
@@ -141,13 +141,15 @@ PF_ALL_WIDTHS float subtract_positive(std::span<float> out, const float* other) 
   for (; i + kLanes <= size; i += kLanes) {
     load(data + i, x);
     load(other + i, y);
+    y *= factor;
     x = x > y ? x - y : Floats{};
     store(x, data + i);
     sums += x;
   }
   float sum = sum_lanes(sums);
   for (; i < size; ++i) {
-    data[i] = data[i] > other[i] ? data[i] - other[i] : 0.0f;
+    const float part = factor * other[i];
+    data[i] = data[i] > part ? data[i] - part : 0.0f;
     sum += data[i];
   }
   return sum;

@@ -21,8 +21,8 @@ float exp_sum(std::span<const float> row, float peak, float scale);
 // The same, and out[i] = exp((row[i] - peak) * scale). `out` has row.size() elements.
 float exp_into(std::span<const float> row, float peak, float scale, float* out);
 
-// out[i] = max(out[i] - other[i], 0); returns the sum of out.
-float subtract_positive(std::span<float> out, const float* other);
+// out[i] = max(out[i] - factor * other[i], 0); returns the sum of out.
+float subtract_positive(std::span<float> out, const float* other, float factor);
 void multiply(std::span<float> values, float factor);
 
 inline constexpr size_t kPeakBlock = 64;

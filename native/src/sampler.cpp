@@ -36,10 +36,15 @@ void Distribution::reserve(size_t num_ids) {
   probs.reserve(num_ids);
 }
 
-float Distribution::prob_of(int32_t id) const {
-  if (is_dense) return static_cast<size_t>(id) < probs.size() ? probs[id] : 0.0f;
+size_t Distribution::find(int32_t id) const {
+  if (is_dense) return std::min<size_t>(id, probs.size());
   const auto found = std::lower_bound(ids.begin(), ids.end(), id);
-  return found != ids.end() && *found == id ? probs[found - ids.begin()] : 0.0f;
+  return found != ids.end() && *found == id ? found - ids.begin() : probs.size();
+}
+
+float Distribution::prob_of(int32_t id) const {
+  const size_t index = find(id);
+  return index < probs.size() ? probs[index] : 0.0f;
 }
 
 int32_t Distribution::sample(double u) const {
@@ -67,22 +72,33 @@ int32_t Distribution::sample(double u) const {
   return is_dense ? static_cast<int32_t>(chosen) : ids[chosen];
 }
 
-float Distribution::subtract(const Distribution& other) {
+double Distribution::mass() const { return sum_of(probs); }
+
+float Distribution::subtract(const Distribution& other, float factor) {
   assert(is_dense == other.is_dense);
   if (is_dense) {
     const std::span<float> all(probs);
     const size_t num_shared = std::min(all.size(), other.probs.size());  // a draft may score fewer ids
-    return subtract_positive(all.first(num_shared), other.probs.data()) +
+    return subtract_positive(all.first(num_shared), other.probs.data(), factor) +
            static_cast<float>(sum_of(all.subspan(num_shared)));
   }
   float mass = 0;
   size_t j = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     while (j < other.ids.size() && other.ids[j] < ids[i]) ++j;
-    if (j < other.ids.size() && other.ids[j] == ids[i]) probs[i] = std::max(probs[i] - other.probs[j], 0.0f);
+    if (j < other.ids.size() && other.ids[j] == ids[i]) probs[i] = std::max(probs[i] - factor * other.probs[j], 0.0f);
     mass += probs[i];
   }
   return mass;
+}
+
+double Distribution::remove(int32_t id) {
+  restore(id, 0);
+  return mass();
+}
+
+void Distribution::restore(int32_t id, float prob) {
+  if (const size_t index = find(id); index < probs.size()) probs[index] = prob;
 }
 
 Sampler::Sampler(size_t max_ids) {

@@ -25,8 +25,18 @@ struct Distribution {
   float prob_of(int32_t id) const;
   // Draws by inversion of u in [0, 1); the probabilities need not sum to 1.
   int32_t sample(double u) const;
-  // Replaces p by max(p - other, 0), the residual of speculative sampling; returns its mass.
-  float subtract(const Distribution& other);
+  // Sum of the probabilities.
+  double mass() const;
+  // Replaces p by max(p - factor * other, 0), the residual of speculative sampling; returns its mass.
+  float subtract(const Distribution& other, float factor = 1);
+  // Makes a token impossible; returns the mass that is left.
+  double remove(int32_t id);
+  // Undoes that: the probability was prob_of(id).
+  void restore(int32_t id, float prob);
+
+ private:
+  // Index into probs; probs.size() where the token is not among them.
+  size_t find(int32_t id) const;
 };
 
 class Sampler {

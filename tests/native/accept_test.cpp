@@ -16,6 +16,7 @@ using pilotfish::RandomStream;
 using pilotfish::Sampler;
 using pilotfish::SamplingOptions;
 using pilotfish::TokenChooser;
+using pilotfish::TokenTree;
 
 using Probs = std::vector<float>;
 
@@ -23,10 +24,29 @@ Logits view(const std::vector<float>& logits, int32_t vocab_size) {
   return {logits.data(), static_cast<int32_t>(logits.size()) / vocab_size, vocab_size};
 }
 
-void check_greedy(const std::vector<int32_t>& drafted, const std::vector<float>& logits, Accepted expected) {
+TokenTree chain(const std::vector<int32_t>& ids) {
+  TokenTree tree;
+  for (size_t i = 0; i < ids.size(); ++i) tree.add(ids[i], static_cast<int32_t>(i) - 1);
+  return tree;
+}
+
+// A chain whose token i was drawn from distribution i.
+TokenTree drawn_chain(const std::vector<int32_t>& ids) {
+  TokenTree tree = chain(ids);
+  for (int32_t i = 0; i < tree.size(); ++i) tree.set_draw(i, {.distribution = i, .mass = 1});
+  return tree;
+}
+
+struct Expected {
+  int32_t num_accepted;
+  int32_t next_id;
+};
+
+void check_greedy(const TokenTree& tree, const std::vector<float>& logits, Expected expected) {
   Sampler sampler(4);
   TokenChooser chooser({}, sampler);
-  const Accepted found = pilotfish::accept_greedy(drafted, view(logits, 4), 3, {}, chooser);
+  const Accepted found = pilotfish::accept_greedy(
+      {.tree = tree, .target = view(logits, 4), .num_ids = 3, .tokens = {}, .chooser = chooser});
   CHECK_EQ(found.num_accepted, expected.num_accepted);
   CHECK_EQ(found.next_id, expected.next_id);
 }
@@ -34,10 +54,10 @@ void check_greedy(const std::vector<int32_t>& drafted, const std::vector<float>&
 // Rows of four logits of which the last belongs to no token.
 void test_greedy() {
   const std::vector<float> logits{0, 5, 1, 9, /**/ 7, 2, 7, 9, /**/ 1, 2, 3, 9};
-  check_greedy({1, 0}, logits, {2, 2});    // all kept, and a bonus
-  check_greedy({1, 2}, logits, {1, 0});    // the tie at row 1 goes to the lower id
-  check_greedy({2, 0}, logits, {0, 1});    // nothing kept, whatever follows
-  check_greedy({}, {0, 5, 1, 9}, {0, 1});  // plain decoding
+  check_greedy(chain({1, 0}), logits, {2, 2});    // all kept, and a bonus
+  check_greedy(chain({1, 2}), logits, {1, 0});    // the tie at row 1 goes to the lower id
+  check_greedy(chain({2, 0}), logits, {0, 1});    // nothing kept, whatever follows
+  check_greedy(chain({}), {0, 5, 1, 9}, {0, 1});  // plain decoding
 }
 
 std::vector<float> logs(const std::vector<Probs>& rows) {
@@ -84,8 +104,12 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
     // The target's rows condition on the drafted tokens; the third row is not
     // looked at by this test.
     const std::vector<float> logits = logs({first, second[drafted[0]], first});
-    const Accepted accepted = pilotfish::accept_sampled(drafted, draft, view(logits, vocab_size), vocab_size, before,
-                                                        chooser, random, scratch);
+    const Accepted accepted = pilotfish::accept_sampled({.tree = drawn_chain(drafted),
+                                                         .target = view(logits, vocab_size),
+                                                         .num_ids = vocab_size,
+                                                         .tokens = before,
+                                                         .chooser = chooser},
+                                                        draft, random, scratch);
     num_accepted += accepted.num_accepted;
     const int32_t id = accepted.num_accepted > 0 ? drafted[0] : accepted.next_id;
     ++first_counts[id];
@@ -140,8 +164,9 @@ void test_a_filtered_target_never_emits_what_it_filters() {
   for (int seed = 0; seed < 2000; ++seed) {
     const RandomStream random(seed);
     const std::vector<int32_t> drafted{draft[0].sample(random.uniform(0, RandomStream::Purpose::kDraft))};
-    const Accepted accepted =
-        pilotfish::accept_sampled(drafted, draft, view(logits, 4), 4, {}, chooser, random, scratch);
+    const Accepted accepted = pilotfish::accept_sampled(
+        {.tree = drawn_chain(drafted), .target = view(logits, 4), .num_ids = 4, .tokens = {}, .chooser = chooser},
+        draft, random, scratch);
     CHECK(accepted.next_id < 2);
     CHECK(accepted.num_accepted == 0 || drafted[0] < 2);
   }

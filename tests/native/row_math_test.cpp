@@ -66,7 +66,7 @@ void test_subtract_and_multiply() {
     std::vector<float> row = random_row(size, 4);
     const std::vector<float> before = row;
     const std::vector<float> other = random_row(size, 5);
-    const float mass = pilotfish::subtract_positive(row, other.data());
+    const float mass = pilotfish::subtract_positive(row, other.data(), 1);
     double expected = 0;
     for (size_t i = 0; i < size; ++i) {
       CHECK_EQ(row[i], std::max(before[i] - other[i], 0.0f));

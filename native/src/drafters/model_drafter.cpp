@@ -1,46 +1,191 @@
 #include "drafters/model_drafter.h"
 
+#include <array>
+#include <cmath>
+#include <functional>
+#include <utility>
+
 #include "prefill.h"
 #include "row_math.h"
 
 namespace pilotfish {
+namespace {
+
+// Paths of a dynamic tree that a level continues.
+constexpr size_t kMostContinued = 8;
+
+int32_t index_of_row(const TokenTree& tree, int32_t draft_row) {
+  if (draft_row == 0) return TokenTree::kRoot;
+  for (int32_t i = 0; i < tree.size(); ++i) {
+    if (tree[i].draft_row == draft_row) return i;
+  }
+  return TokenTree::kNone;
+}
+
+// Rows of the draft's cache that a token sees: bit 0 is the last token of the sequence.
+uint64_t draft_mask(const TokenTree& tree, int32_t index) {
+  uint64_t mask = 1;
+  for (; index != TokenTree::kRoot; index = tree[index].parent) mask |= uint64_t{1} << tree[index].draft_row;
+  return mask;
+}
+
+}  // namespace
+
+ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob) {
+  const bool is_root = parent == TokenTree::kRoot;
+  return {.id = id,
+          .parent_row = is_root ? 0 : tree[parent].draft_row,
+          .prob = prob,
+          .path_prob = is_root ? prob : prob * tree[parent].path_prob,
+          .draw = {}};
+}
+
+ModelDrafter::ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
+    : model_(model),
+      num_ids_(std::min(num_ids, model.num_logits())),
+      prefill_chunk_(prefill_chunk),
+      likeliest_(num_ids_) {
+  scratch_.reserve(num_ids_);
+  constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
+  candidates_.reserve(kMaxTokens * Likeliest::kMost);
+  level_.reserve(kMaxTokens);
+  path_probs_.reserve(kMaxTokens * (Likeliest::kMost + 1));
+}
 
 bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
-  out.tree.clear();
+  TokenTree& tree = out.tree;
+  const int32_t max_depth = std::min(request.shape.depth(), tree.limits().max_depth);
+  if (max_depth == 0 || tree.limits().max_tokens == 0) return true;
+  const auto context = static_cast<int32_t>(request.tokens.size()) - 1;
   std::optional<Logits> logits =
-      prefill(model_, request.block_table, request.tokens, request.num_cached, prefill_chunk_, request.cancelled);
-  const auto context = static_cast<int32_t>(request.tokens.size());
-  float confidence = 1;
-  for (int32_t i = 0;; ++i) {
-    if (!logits || request.cancelled.load(std::memory_order_relaxed)) return false;
-    const auto [id, token_confidence] = choose(request, *logits, i, out);
-    out.tree.add(id, i == 0 ? TokenTree::kRoot : i - 1);
-    confidence *= token_confidence;
-    if (out.tree.size() == request.num_tokens || confidence < request.least_confidence) return true;
-    logits = model_.forward({.ids = std::span(&id, 1),
-                             .positions = {},
-                             .tree_mask = {},
-                             .block_table = request.block_table,
-                             .context = context + i,
-                             .num_outputs = 1});
+      prefill(model_, request.block_table, request.tokens, out.num_cached, prefill_chunk_, request.cancelled);
+  if (!logits) return false;
+  out.num_cached = static_cast<int32_t>(request.tokens.size());
+  num_rows_ = 0;
+  level_.assign(1, TokenTree::kRoot);
+  for (int32_t depth = 1;; ++depth) {
+    candidates_.clear();
+    for (size_t i = 0; i < level_.size(); ++i) expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
+    settle(request.shape, tree);
+    if (depth == max_depth) return true;
+    choose_level(request, depth, tree);
+    if (level_.empty()) return true;
+    if (request.cancelled.load(std::memory_order_relaxed)) return false;
+    TreePass pass;
+    for (const int32_t index : level_) pass.add(tree[index].id, depth, draft_mask(tree, index));
+    logits = pass.forward(model_, request.block_table, context);
   }
 }
 
-ModelDrafter::Choice ModelDrafter::choose(const DraftRequest& request, const Logits& logits, int32_t index,
-                                          Draft& out) const {
-  const std::span<const float> row = logits.row(0).first(num_ids_);
-  const Prefix prefix{request.tokens, out.tree.ids()};
+void ModelDrafter::expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out) {
+  const int32_t depth = parent == TokenTree::kRoot ? 0 : out.tree[parent].depth;
+  int32_t count = request.shape.width(depth);
+  if (!request.shape.is_dynamic()) {
+    const int32_t room = out.tree.limits().max_tokens - out.tree.size() - static_cast<int32_t>(candidates_.size());
+    count = std::min(count, room);
+  }
+  if (count <= 0) return;
+  std::array<int32_t, TokenTree::kMaxTokens> ids;
+  const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
+  const std::span<const float> row = logits.first(num_ids_);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(row, prefix);
-    const Peak peak = find_peak(scores);
-    const bool is_asked = request.least_confidence > 0;
-    return {peak.index, is_asked ? 1 / exp_sum(scores, peak.value, 1) : 1.0f};
+    pick_children(scores, {}, 1 / exp_sum(scores, find_peak(scores).value, 1), parent, count, out.tree);
+  } else if (request.shape.is_dynamic()) {
+    request.chooser.distribution(row, prefix, scratch_);
+    pick_children(scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
+  } else {
+    Distribution& distribution = out.distributions[out.num_distributions];
+    request.chooser.distribution(row, prefix, distribution);
+    draw_children(request, parent, count, distribution, out);
   }
-  Distribution& distribution = out.distributions[index];
-  request.chooser.distribution(row, prefix, distribution);
-  const auto position = static_cast<int32_t>(request.tokens.size()) + index;
-  return {distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft)),
-          find_peak(distribution.probs).value};
+}
+
+// Element i of `values` belongs to ids[i], or to id i if there are none. A scale of 0 says that they are probabilities;
+// otherwise they are logits, and the likeliest has that probability.
+void ModelDrafter::pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale,
+                                 int32_t parent, int32_t count, const TokenTree& tree) {
+  const std::span<const Peak> found = likeliest_.find(values, count);
+  for (const Peak& peak : found) {
+    const float prob = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
+    candidates_.push_back(candidate(tree, parent, ids.empty() ? peak.index : ids[peak.index], prob));
+  }
+}
+
+void ModelDrafter::draw_children(const DraftRequest& request, int32_t parent, int32_t count, Distribution& distribution,
+                                 Draft& out) {
+  const TokenTree& tree = out.tree;
+  const int32_t depth = parent == TokenTree::kRoot ? 0 : tree[parent].depth;
+  const int32_t position = static_cast<int32_t>(request.tokens.size()) + depth;
+  // What is drawn is made impossible for the draws after it, and put back in the end.
+  std::array<std::pair<int32_t, float>, TokenTree::kMaxTokens> removed;
+  int32_t num_removed = 0;
+  double mass = 1;
+  const auto remove = [&](int32_t id) {
+    removed[num_removed++] = {id, distribution.prob_of(id)};
+    mass = distribution.remove(id);
+  };
+  for (int32_t i = tree.next_child(parent, parent); i != TokenTree::kNone; i = tree.next_child(parent, i)) {
+    remove(tree[i].id);
+  }
+  for (int32_t k = 0; k < count && mass > 0; ++k) {
+    const auto index = static_cast<int32_t>(candidates_.size());
+    const int32_t id = distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft, index));
+    const float prob = find_peak(distribution.probs).value;
+    candidates_.push_back(candidate(tree, parent, id, prob));
+    candidates_.back().draw = {out.num_distributions, static_cast<float>(mass)};
+    if (k + 1 < count) remove(id);
+  }
+  for (int32_t i = num_removed - 1; i >= 0; --i) distribution.restore(removed[i].first, removed[i].second);
+  ++out.num_distributions;
+}
+
+void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
+  if (shape.is_dynamic()) {
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.path_prob > b.path_prob; });
+    // How many of the tree's own are among the likeliest of both; as many as there is room for.
+    path_probs_.clear();
+    for (const TreeToken& token : tree.tokens()) path_probs_.push_back(token.path_prob);
+    std::sort(path_probs_.begin(), path_probs_.end(), std::greater<>());
+    const auto room = size_t(tree.limits().max_tokens);
+    size_t num_kept = 0, num_new = 0;
+    while (num_kept + num_new < room && num_kept + num_new < path_probs_.size() + candidates_.size()) {
+      const bool is_new = num_kept == path_probs_.size() ||
+                          (num_new < candidates_.size() && candidates_[num_new].path_prob > path_probs_[num_kept]);
+      ++(is_new ? num_new : num_kept);
+    }
+    tree.prune(static_cast<int32_t>(num_kept));
+    candidates_.resize(num_new);
+  }
+  for (const Candidate& candidate : candidates_) {
+    const int32_t index = tree.add(candidate.id, index_of_row(tree, candidate.parent_row), candidate.prob);
+    if (index != TokenTree::kNone && candidate.draw.distribution != Draw::kCertain)
+      tree.set_draw(index, candidate.draw);
+  }
+}
+
+void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, TokenTree& tree) {
+  level_.clear();
+  for (int32_t i = 0; i < tree.size(); ++i) {
+    const TreeToken& token = tree[i];
+    const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
+    if (token.depth == depth && is_known && token.path_prob >= request.least_confidence) level_.push_back(i);
+  }
+  const size_t room = size_t(std::max(0, tree.limits().max_tokens - num_rows_));
+  if (request.shape.is_dynamic()) {
+    const size_t most = std::min(room, kMostContinued);
+    const auto is_likelier = [&](int32_t a, int32_t b) {
+      return tree[a].path_prob != tree[b].path_prob ? tree[a].path_prob > tree[b].path_prob : a < b;
+    };
+    std::sort(level_.begin(), level_.end(), is_likelier);
+    if (level_.size() > most) level_.resize(most);
+    std::sort(level_.begin(), level_.end());
+  } else if (tree.is_full()) {
+    level_.clear();
+  }
+  if (level_.size() > room) level_.resize(room);
+  for (const int32_t index : level_) tree.set_draft_row(index, ++num_rows_);
 }
 
 }  // namespace pilotfish

@@ -1,51 +1,64 @@
-// Drafts a chain with a small model that shares the target's vocabulary and has a cache of its own.
+// Drafts a token tree with a small model that shares the target's vocabulary and has a cache of its own: one pass a
+// level.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
-#include "draft.h"
+#include "drafters/drafter.h"
+#include "drafters/likeliest.h"
 #include "model.h"
-#include "random_stream.h"
-#include "token_chooser.h"
+#include "tree_pass.h"
 
 namespace pilotfish {
 
-struct DraftRequest {
-  std::span<const int32_t> tokens;       // the sequence so far
-  std::span<const int32_t> block_table;  // covers it and num_tokens more
-  int32_t num_cached;                    // of them in the draft's cache; fewer than tokens.size()
-  int32_t num_tokens;                    // to draft at most, at least 1
-  float least_confidence;                // stop after the token that takes the product of confidences below it
-  TokenChooser& chooser;
-  const RandomStream& random;
-  const std::atomic<bool>& cancelled;
-};
-
-class ModelDrafter {
+class ModelDrafter : public Drafter {
  public:
   // Ids from num_ids on are padding, and ids from the model's num_logits on are not scored: neither is ever drafted.
   // `model` must outlive the drafter.
-  ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
-      : model_(model), num_ids_(std::min(num_ids, model.num_logits())), prefill_chunk_(prefill_chunk) {}
+  ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk);
 
-  // Catches up with the sequence and drafts. Afterwards all but the last drafted token are in the draft's cache. False
-  // if the request was cancelled meanwhile.
-  bool propose(const DraftRequest& request, Draft& out);
+  // Catches up with the sequence and drafts. Fixed shapes take each token's likeliest children when decoding is greedy;
+  // by sampling they draw them, without replacement. A dynamic shape is grown as in EAGLE-2 (Li et al., "EAGLE-2:
+  // Faster inference of language models with dynamic draft trees", 2024, section 4): at each level the likeliest paths
+  // are continued, and the likeliest of all paths are kept; its tokens are certain ones. Tokens that other drafters put
+  // in the tree keep their places; those that end a level are continued too. Afterwards the sequence is in the draft's
+  // cache, and behind it the tokens that have a draft_row.
+  bool propose(const DraftRequest& request, Draft& out) override;
 
  private:
-  struct Choice {
+  struct Candidate {
     int32_t id;
-    float confidence;  // the draft's probability of its likeliest token, a fair guess of the acceptance rate
+    int32_t parent_row;  // draft_row of its parent, which is not renumbered as indices are
+    float prob;
+    float path_prob;
+    Draw draw;
   };
 
-  Choice choose(const DraftRequest& request, const Logits& logits, int32_t index, Draft& out) const;
+  static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
+  // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
+  void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
+  void draw_children(const DraftRequest& request, int32_t parent, int32_t count, Distribution& distribution,
+                     Draft& out);
+  void pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t parent,
+                     int32_t count, const TokenTree& tree);
+  // Moves the candidates of a level into the tree.
+  void settle(const TreeShape& shape, TokenTree& tree);
+  // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
+  void choose_level(const DraftRequest& request, int32_t depth, TokenTree& tree);
 
   Model& model_;
   const int32_t num_ids_;
   const int32_t prefill_chunk_;
+  Likeliest likeliest_;
+  Distribution scratch_;
+  std::vector<Candidate> candidates_;  // of one level
+  std::vector<int32_t> level_;         // the tree's tokens that the next pass continues
+  std::vector<float> path_probs_;
+  int32_t num_rows_ = 0;  // drafted tokens in the cache
 };
 
 }  // namespace pilotfish

@@ -1,0 +1,34 @@
+// What every source of drafts implements: a guess at how the sequence goes on, added to a token tree.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "draft.h"
+#include "random_stream.h"
+#include "token_chooser.h"
+#include "tree_shape.h"
+
+namespace pilotfish {
+
+struct DraftRequest {
+  std::span<const int32_t> tokens;  // the sequence so far
+  const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
+  float least_confidence;           // a path is not drafted further once the drafter's guess for it falls below this
+  std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
+  TokenChooser& chooser;
+  const RandomStream& random;
+  const std::atomic<bool>& cancelled;
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  // Adds to out.tree, which may hold tokens of another drafter already, within the tree's limits: the rows that the
+  // round can still verify and the tokens that the output still needs. A tree that is full is no error. False if the
+  // request was cancelled meanwhile.
+  virtual bool propose(const DraftRequest& request, Draft& out) = 0;
+};
+
+}  // namespace pilotfish
