@@ -14,9 +14,9 @@ const TokenTree& LookupDrafter::search(std::span<const int32_t> tokens, TreeLimi
   find_matches(tokens);
   if (num_matches_ > 0) branch_out({TokenTree::kRoot, 0, (1u << num_matches_) - 1});
   while (num_candidates_ > 0 && !tree_.is_full()) {
-    Candidate* best = std::max_element(
-        candidates_.begin(), candidates_.begin() + num_candidates_,
-        [](const Candidate& a, const Candidate& b) { return a.path_prob < b.path_prob; });
+    Candidate* best =
+        std::max_element(candidates_.begin(), candidates_.begin() + num_candidates_,
+                         [](const Candidate& a, const Candidate& b) { return a.path_prob < b.path_prob; });
     const Candidate chosen = *best;
     std::move(best + 1, candidates_.begin() + num_candidates_--, best);
     const int32_t index = tree_.add(chosen.id, chosen.branch.parent, chosen.prob, Source::kLookup);
@@ -95,7 +95,8 @@ void LookupDrafter::record(std::span<const int32_t> next_ids) noexcept {
   int32_t parent = TokenTree::kRoot;
   for (const int32_t id : next_ids) {
     int32_t next = TokenTree::kNone;
-    for (int32_t i = tree_.next_child(parent, TokenTree::kRoot); i != TokenTree::kNone; i = tree_.next_child(parent, i)) {
+    for (int32_t i = tree_.next_child(parent, TokenTree::kRoot); i != TokenTree::kNone;
+         i = tree_.next_child(parent, i)) {
       rates_.record(keys_[i], tree_[i].id == id);
       if (tree_[i].id == id) next = i;
     }

@@ -1,6 +1,6 @@
 // Drafts what followed earlier occurrences of the last tokens, in the sequence itself and in the texts of a store: no
-// model is run. Prompt lookup: Saxena, "Prompt lookup decoding", 2023; with trees as in Oliaro et al., "SuffixDecoding",
-// 2024, where the probabilities come from counts instead.
+// model is run. Prompt lookup: Saxena, "Prompt lookup decoding", 2023; with trees as in Oliaro et al.,
+// "SuffixDecoding", 2024, where the probabilities come from counts instead.
 #pragma once
 
 #include <array>
@@ -60,7 +60,7 @@ class LookupDrafter final : public Drafter {
   std::array<LookupRates::Key, TokenTree::kMaxTokens> keys_;  // of the tree's tokens
   std::array<LookupIndex::Match, kMostMatches> matches_;
   int32_t num_matches_ = 0;
-  const LookupIndex* matched_ = nullptr;  // the text that the matches are in
+  const LookupIndex* matched_ = nullptr;            // the text that the matches are in
   std::array<Candidate, kMostMatches> candidates_;  // each has matches of its own
   int32_t num_candidates_ = 0;
 };
