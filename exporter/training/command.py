@@ -14,7 +14,7 @@ from pilotfish.exporter.options import ModelFormats
 
 from .options import DEVICES, DTYPES, LOSSES, DraftShape, SelfText, TrainDraftOptions
 
-PROGRAM = "python -m pilotfish.exporter.training draft"
+PROGRAM = "pilotfish train draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             dest=flag.field,
             type=flag.type,
             choices=flag.choices,
+            metavar=None if flag.choices else flag.name.rpartition("-")[2].upper(),
             help=flag.help + _default_note(flag.field),
             required=flag.field in _REQUIRED,
             default=argparse.SUPPRESS,

@@ -14,10 +14,12 @@ from .bench import bench
 from .chat import chat
 from .console import note
 from .doctor import doctor
+from .evaluate_draft import evaluate_draft
 from .export import export
 from .info import info
 from .plan import plan
 from .run import run
+from .train import train
 
 EXIT_BUG = 1
 EXIT_BAD_INPUT = 2
@@ -29,8 +31,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, bench, plan, doctor):
+for command in (export, info, run, chat, bench, evaluate_draft, plan, doctor):
     app.command()(command)
+app.add_typer(train, name="train")
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it with the flag's value

@@ -79,14 +79,12 @@ def test_batch_must_divide_by_processes() -> None:
 def parse(command: str) -> TrainDraftOptions:
     parser = argparse.ArgumentParser()
     add_flags(parser)
-    return options_of(parser.parse_args(shlex.split(command.replace("\\\n", " "))[4:]))
+    return options_of(parser.parse_args(shlex.split(command.replace("\\\n", " "))[3:]))
 
 
 def test_command_line_of_defaults_names_only_what_is_required() -> None:
     command = command_line(TrainDraftOptions(**BASE))
-    assert command.split() == shlex.split(
-        "python -m pilotfish.exporter.training draft \\\\ --target t \\\\ --data data \\\\ --out out"
-    )
+    assert command.split() == shlex.split("pilotfish train draft \\\\ --target t \\\\ --data data \\\\ --out out")
     assert parse(command) == TrainDraftOptions(**BASE)
 
 
@@ -153,4 +151,4 @@ def test_every_option_has_a_flag() -> None:
 
 def test_unknown_flag_is_an_error() -> None:
     with pytest.raises(SystemExit):
-        parse("python -m pilotfish.exporter.training draft --target t --data d --out o --speed 3")
+        parse("pilotfish train draft --target t --data d --out o --speed 3")

@@ -1,0 +1,114 @@
+"""``pilotfish evaluate-draft``: which bundle's draft is worth shipping, by acceptance and by measured costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress
+
+from pilotfish.bindings import UnsupportedError
+from pilotfish.runtime.bench_prompts import prompts_from_file
+from pilotfish.runtime.draft_evaluation import ALL, NUM_POSITIONS, evaluate
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.machine import describe_machine
+
+from .arguments import Device, Json, MaxContext, Threads
+from .console import notes, out, show, table, write_json
+
+if TYPE_CHECKING:
+    from pilotfish.runtime.draft_evaluation import DraftScores, PassCosts
+
+SCHEMA = "pilotfish-evaluate-draft-1"
+Bundles = Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Bundles of the same target to compare.")]
+Prompts = Annotated[str, typer.Option(metavar="FILE", help='JSON lines with "prompt" and "category".')]
+NewTokens = Annotated[int, typer.Option(min=2, help="Tokens of an answer at most.")]
+PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
+
+
+def evaluate_draft(
+    bundles: Bundles,
+    *,
+    prompts: Prompts,
+    new_tokens: NewTokens = 128,
+    pass_repeats: PassRepeats = 20,
+    device: Device = "cpu",
+    threads: Threads = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Judge drafts: acceptance by position and category, and the speed that the measured passes promise."""
+    reports = []
+    for bundle in bundles:
+        with Engine(
+            bundle, device=device, threads=threads, max_context=max_context, max_draft_tokens=NUM_POSITIONS
+        ) as engine:
+            if not engine.info.has_draft:
+                raise UnsupportedError(f"{bundle} has no draft: export one with pilotfish export --draft")
+            chosen = prompts_from_file(engine, prompts)
+            with Progress(console=notes(), transient=True) as progress:
+                task = progress.add_task(f"answering, {bundle}", total=len(chosen))
+                scores, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))  # noqa: B023 - called within this turn
+        _show(bundle, scores, costs)
+        reports.append(_numbers(bundle, scores, costs))
+    if len(reports) > 1:
+        _show_comparison(reports)
+    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(), "bundles": reports})
+
+
+def _show(bundle: str, scores: tuple[DraftScores, ...], costs: PassCosts) -> None:
+    positions = [f"token {position}" for position in range(1, NUM_POSITIONS + 1)]
+    header = ("category", "prompts", "tokens", "agreement", "min(p, q)", *positions)
+    rows = [
+        (
+            item.category,
+            str(item.num_prompts),
+            str(item.num_tokens),
+            f"{item.agreement:.1%}",
+            f"{item.overlap:.1%}",
+            *(f"{rate:.0%}" for rate in item.by_position),
+        )
+        for item in scores
+    ]
+    out().print(table(f"{bundle}: acceptance by drafted token, where the ones before were accepted", header, rows))
+    chains = scores[-1].chains
+    header = ("category", *(f"K = {chain.chain}" for chain in chains))
+    rows = [
+        (item.category, *(f"{chain.acceptance_length:.2f} ({chain.speedup:.2f}x)" for chain in item.chains))
+        for item in scores
+    ]
+    out().print(table("tokens a round, and predicted speed against plain decoding", header, rows))
+    best = max(chains, key=lambda chain: chain.speedup)
+    show(
+        f"draft {costs.draft_ms:.2f} ms a token, target {costs.verify_ms[1]:.2f} ms; best over all prompts: "
+        f"K = {best.chain}, {best.tokens_per_s:.1f} tokens/s, {best.speedup:.2f} x plain"
+    )
+
+
+def _numbers(bundle: str, scores: tuple[DraftScores, ...], costs: PassCosts) -> dict[str, Any]:
+    return {
+        "path": bundle,
+        "draft_ms": costs.draft_ms,
+        "verify_ms": {str(rows): time for rows, time in costs.verify_ms.items()},
+        "categories": [dataclasses.asdict(item) for item in scores],
+    }
+
+
+def _show_comparison(reports: list[dict[str, Any]]) -> None:
+    rows = []
+    for report in reports:
+        whole = next(item for item in report["categories"] if item["category"] == ALL)
+        best = max(whole["chains"], key=lambda chain: chain["speedup"])
+        rows.append(
+            (
+                report["path"],
+                f"{whole['agreement']:.1%}",
+                f"{report['draft_ms']:.2f}",
+                str(best["chain"]),
+                f"{best['acceptance_length']:.2f}",
+                f"{best['speedup']:.2f}",
+            )
+        )
+    header = ("bundle", "agreement", "draft, ms", "best K", "tokens a round", "predicted speed-up")
+    out().print(table("comparison", header, rows))

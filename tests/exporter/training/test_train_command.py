@@ -1,0 +1,65 @@
+"""`pilotfish train draft`: exit codes 0, 2 and 75, scores on stdout and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tiny_training import WORDS, save_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from command_line import CommandLine
+
+TINY = (
+    "--hidden 32 --layers 1 --heads 2 --kv-heads 1 --ffn 32 --device cpu --data-licence CC0-1.0 --batch-tokens 96 "
+    "--text-length 48 --text-steps 3 --text-rate 1e-2 --text-warmup 1 --self-text-steps 0 --evaluate-every 2"
+).split()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    folder = tmp_path_factory.mktemp("train_command")
+    (folder / "text.txt").write_text(" ".join(WORDS[index * index % 57] for index in range(3000)), encoding="utf-8")
+    return ("--target", str(save_target(folder / "target")), "--data", str(folder / "text.txt"))
+
+
+def test_trains_and_shows_scores(inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"category": "words", "prompt": "w1 w4"}\n', encoding="utf-8")
+    evaluation = ("--evaluation-prompts", prompts, "--evaluation-tokens", 8)
+    finished = cli("train", "draft", *inputs, *TINY, *evaluation, "--out", tmp_path / "draft", "--json", "-")
+    assert finished.exit_code == 0, finished.err
+    numbers = json.loads(finished.out.splitlines()[-1])
+    assert set(numbers["held_out"]) == {"text"}
+    assert [row["category"] for row in numbers["prompts"]] == ["words", "all"]
+    assert "acceptance, greedy" in finished.out
+    assert "text 2/3, held out: loss" in finished.err
+    assert (tmp_path / "draft" / "model.safetensors").is_file()
+    assert "pilotfish train draft" in (tmp_path / "draft" / "README.md").read_text()
+
+
+def test_the_time_limit_has_a_code_of_its_own(inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine) -> None:
+    command = ("train", "draft", *inputs, *TINY, "--out", tmp_path / "draft")
+    assert cli(*command, "--time-limit", 1e-6).exit_code == 75
+    assert cli(*command).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--speed", "3"], "unrecognized arguments: --speed 3"),
+        (["--layers", "many"], "argument --layers: invalid int value: 'many'"),
+        (["--batch-tokens", "100"], "batch_tokens is 100"),
+        (["--data", "missing"], "missing"),
+    ],
+)
+def test_bad_input_is_one_line(
+    inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine, arguments: list[str], message: str
+) -> None:
+    finished = cli("train", "draft", *inputs, *TINY, "--out", tmp_path / "draft", *arguments)
+    assert finished.exit_code == 2
+    assert message in finished.err.splitlines()[-1]
+    assert finished.out == ""
