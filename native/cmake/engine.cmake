@@ -21,6 +21,9 @@ set(pilotfish_engine_sources
   src/drafters/likeliest.cpp
   src/drafters/model_drafter.cpp
   src/lookup_index.cpp
+  src/lookup_rates.cpp
+  src/drafters/lookup_drafter.cpp
+  src/round_costs.cpp
   src/controller.cpp
   src/verify.cpp
   src/accept.cpp
@@ -33,6 +36,7 @@ set(pilotfish_engine_tests
   accept_test
   controller_test
   kv_blocks_test
+  lookup_drafter_test
   lookup_index_test
   manifest_test
   memory_plan_test
