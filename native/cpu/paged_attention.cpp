@@ -39,6 +39,7 @@ struct RowTile {
 // The lists of a pass; kept by the calling thread so that a warm pass allocates nothing.
 struct Plan {
   std::vector<int64_t> sequences;  // of each row
+  std::vector<int64_t> slots;      // of each row in its sequence
   std::vector<RowView> views;
   std::vector<RowTile> tiles;
   int64_t max_splits = 0;
@@ -46,12 +47,10 @@ struct Plan {
 
 RowView causal_view(int64_t slot, int64_t first_visible) { return {std::min(first_visible, slot), slot + 1, 0, 0}; }
 
-RowView tree_view(const AttentionRows& rows, int64_t row, int64_t first_row, int64_t context, int64_t first_visible) {
-  uint64_t tree = 0;
-  for (uint64_t bits = rows.tree_mask[row]; bits != 0; bits &= bits - 1) {
-    const int64_t seen = first_row + std::countr_zero(bits);
-    if (rows.position_ids[seen] >= first_visible) tree |= bits & -bits;
-  }
+RowView tree_view(uint64_t mask, int64_t position, int64_t context, int64_t first_visible) {
+  // The mask is a path: each row that it names stands one position before the next, the highest at `position`.
+  uint64_t tree = mask;
+  for (int64_t hidden = first_visible - (position + 1 - std::popcount(mask)); hidden > 0; --hidden) tree &= tree - 1;
   // Rows seen without a gap after the context continue it.
   const int num_joined = std::countr_one(tree);
   const uint64_t apart = num_joined == 64 ? 0 : tree >> num_joined << num_joined;
@@ -61,14 +60,20 @@ RowView tree_view(const AttentionRows& rows, int64_t row, int64_t first_row, int
 void plan_views(const AttentionShape& shape, const AttentionRows& rows, Plan& plan) {
   plan.views.clear();
   plan.sequences.clear();
+  plan.slots.clear();
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
     const int64_t first_row = rows.seq_starts[sequence], context = rows.context_lens[sequence];
     for (int64_t row = first_row; row < rows.seq_starts[sequence + 1]; ++row) {
       const int64_t oldest = rows.position_ids[row] - shape.sliding_window + 1;
       const int64_t first_visible = shape.sliding_window == 0 ? 0 : std::max<int64_t>(0, oldest);
       plan.sequences.push_back(sequence);
-      plan.views.push_back(rows.tree_mask == nullptr ? causal_view(context + row - first_row, first_visible)
-                                                     : tree_view(rows, row, first_row, context, first_visible));
+      if (rows.tree_mask == nullptr) {
+        plan.slots.push_back(context + row - first_row);
+        plan.views.push_back(causal_view(plan.slots.back(), first_visible));
+      } else {
+        plan.slots.push_back(context + std::bit_width(rows.tree_mask[row]) - 1);
+        plan.views.push_back(tree_view(rows.tree_mask[row], rows.position_ids[row], context, first_visible));
+      }
     }
   }
 }
@@ -101,7 +106,7 @@ class AttentionPass {
   void prepare(const Parallel& parallel) const {
     const auto prepare_row = [this](int64_t row) {
       const int64_t sequence = plan_.sequences[row];
-      const int64_t slot = rows_.context_lens[sequence] + row - rows_.seq_starts[sequence];
+      const int64_t slot = plan_.slots[row];
       const int64_t block = rows_.block_table[sequence * rows_.max_blocks + slot / pool_.block_size];
       kernels_.prepare_row(shape_, pool_, rows_, row, block * pool_.block_size + slot % pool_.block_size,
                            queries_ + row * shape_.num_heads * shape_.head_dim);

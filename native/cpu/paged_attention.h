@@ -36,7 +36,8 @@ struct KvPool {
 };
 
 // The inputs of a pass, checked: every slot that a row names has a block, every position a rotary angle, and every row
-// sees itself and no later row.
+// sees itself and no later row. With a mask a row's slot is as far behind the context as its highest bit says; lower
+// bits may name rows of earlier passes.
 struct AttentionRows {
   int64_t num_rows;
   int64_t num_seqs;

@@ -41,17 +41,30 @@ KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& va
   return {is_half ? CacheType::kF16 : CacheType::kF32, keys.data, values.data, keys.dims[1]};
 }
 
-void check_sequences(const AttentionRows& rows, const KvPool& pool, int64_t num_blocks) {
+void check_starts(const AttentionRows& rows) {
   require(rows.seq_starts[0] == 0, element("seq_starts", 0, rows.seq_starts[0]) + ", not 0");
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
-    const int64_t num_rows = int64_t{rows.seq_starts[sequence + 1]} - rows.seq_starts[sequence];
-    const int64_t context = rows.context_lens[sequence];
-    require(num_rows >= 0,
+    require(rows.seq_starts[sequence + 1] >= rows.seq_starts[sequence],
             element("seq_starts", sequence + 1, rows.seq_starts[sequence + 1]) + ", less than before it");
+  }
+  require(rows.seq_starts[rows.num_seqs] == rows.num_rows,
+          element("seq_starts", rows.num_seqs, rows.seq_starts[rows.num_seqs]) + ", not the number of rows, " +
+              std::to_string(rows.num_rows));
+}
+
+// Slots behind the context that the rows of a sequence write or may see.
+int64_t num_slots(const AttentionRows& rows, int64_t sequence) {
+  const int64_t last_row = rows.seq_starts[sequence + 1], num_rows = last_row - rows.seq_starts[sequence];
+  return rows.tree_mask == nullptr || num_rows == 0 ? num_rows : std::bit_width(rows.tree_mask[last_row - 1]);
+}
+
+void check_blocks(const AttentionRows& rows, const KvPool& pool, int64_t num_blocks) {
+  for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
+    const int64_t context = rows.context_lens[sequence], num_new = num_slots(rows, sequence);
     require(context >= 0, element("context_lens", sequence, context) + ", not at least 0");
-    const int64_t num_used = (context + num_rows + pool.block_size - 1) / pool.block_size;
+    const int64_t num_used = (context + num_new + pool.block_size - 1) / pool.block_size;
     require(num_used <= rows.max_blocks, element("context_lens", sequence, context) + ": with " +
-                                             std::to_string(num_rows) + " rows more than the " +
+                                             std::to_string(num_new) + " rows more than the " +
                                              std::to_string(rows.max_blocks) + " blocks of block_table hold");
     for (int64_t block = sequence * rows.max_blocks; block < sequence * rows.max_blocks + num_used; ++block) {
       const int64_t id = rows.block_table[block];
@@ -59,9 +72,6 @@ void check_sequences(const AttentionRows& rows, const KvPool& pool, int64_t num_
               element("block_table", block, id) + ", not in 0.." + std::to_string(num_blocks - 1));
     }
   }
-  require(rows.seq_starts[rows.num_seqs] == rows.num_rows,
-          element("seq_starts", rows.num_seqs, rows.seq_starts[rows.num_seqs]) + ", not the number of rows, " +
-              std::to_string(rows.num_rows));
 }
 
 void check_positions(const AttentionRows& rows, int64_t num_positions) {
@@ -77,10 +87,14 @@ void check_tree(const AttentionRows& rows) {
     const int64_t first = rows.seq_starts[sequence], num_rows = rows.seq_starts[sequence + 1] - first;
     require(num_rows <= kMaxTreeRows,
             "a sequence with tree_mask has " + std::to_string(num_rows) + " rows, at most 64");
-    for (int64_t row = 0; row < num_rows; ++row) {
-      require(static_cast<int64_t>(std::bit_width(rows.tree_mask[first + row])) == row + 1,
-              "tree_mask[" + std::to_string(first + row) + "] is " + std::to_string(rows.tree_mask[first + row]) +
-                  ": its highest bit must be the row's own, bit " + std::to_string(row));
+    int64_t least_width = 1;
+    for (int64_t row = first; row < first + num_rows; ++row) {
+      const uint64_t mask = rows.tree_mask[row];
+      const int64_t width = std::bit_width(mask);
+      require(width >= least_width, "tree_mask[" + std::to_string(row) + "] is " + std::to_string(mask) +
+                                        ": its highest bit must be the row's own, bit " +
+                                        std::to_string(least_width - 1) + " or a later one");
+      least_width = width + 1;
     }
   }
 }
@@ -143,9 +157,10 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
                               .q_norm = q_norm.as<const float>(),
                               .k_norm = k_norm.as<const float>(),
                               .out = context.output(0, {num_rows, shape_.num_heads * shape_.head_dim})};
-  check_sequences(rows, pool, keys.dims[0]);
-  check_positions(rows, cos.dims[0]);
+  check_starts(rows);
   if (!is_causal) check_tree(rows);
+  check_blocks(rows, pool, keys.dims[0]);
+  check_positions(rows, cos.dims[0]);
   paged_attention(shape_, pool, rows, context.parallel());
 }
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from reference.attention_cases import Sequence, as_inputs, make_pass, runner, tree_rows
-from reference.paged_attention import Attention, Pass
+from reference.paged_attention import Attention, Pass, paged_attention
 
 ATTENTIONS = {
     "gqa": Attention(num_heads=8, num_kv_heads=2, head_dim=64, rotary_dim=64),
@@ -15,6 +15,7 @@ ATTENTIONS = {
     "window": Attention(num_heads=4, num_kv_heads=1, head_dim=96, rotary_dim=96, sliding_window=21),
     "softcap": Attention(num_heads=2, num_kv_heads=2, head_dim=20, rotary_dim=20, softcap=3.0),
 }
+LEVELS = (((0,), (1, 2, 8), (3, 4, 5, 9), (6, 10), (7,), (11, 12)), ((0, 2), (1, 8), (3, 4, 5)))
 NO_MASK = np.zeros(0, np.uint64)
 
 
@@ -66,6 +67,37 @@ def test_tree_paths_equal_sequential_decode(library: str, name: str, context: in
     for leaf in (5, 9, 13, 15, 16):
         path = [row for row in range(len(parents)) if masks[leaf] >> row & 1]
         np.testing.assert_array_equal(out[path], decode_path(library, attention, committed, path, context))
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("context", [0, 11, 500, 520])
+@pytest.mark.parametrize("passes", LEVELS)
+def test_a_tree_in_several_passes(library: str, name: str, context: int, passes: tuple[tuple[int, ...], ...]) -> None:
+    """Rows of earlier passes are seen by their bits, whatever else was written between; slots may be left out."""
+    attention = ATTENTIONS[name]
+    parents = (-1, 0, 0, 1, 1, 2, 3, 6, 0, 8, 6, 10, 10)
+    together = make_pass(attention, [Sequence(context, len(parents), parents)], norm=True)
+    cache = (together.key_cache.copy(), together.value_cache.copy())
+    expected = runner(library, attention, together)(as_inputs(together))
+    # In a pass the rows are in ascending order of bits: of a tree in an order of its own, each after its parent.
+    bits = {row: bit for bit, row in enumerate(row for rows in passes for row in rows)}
+    masks = {-1: 0}
+    for rows in passes:
+        for row in rows:
+            masks[row] = masks[parents[row]] | 1 << bits[row]
+        level = replace(
+            together,
+            qkv=together.qkv[list(rows)].copy(),
+            position_ids=together.position_ids[list(rows)].copy(),
+            seq_starts=np.array([0, len(rows)], np.int32),
+            tree_mask=np.array([masks[row] for row in rows], np.uint64),
+            key_cache=cache[0],
+            value_cache=cache[1],
+        )
+        oracle = replace(level, key_cache=cache[0].copy(), value_cache=cache[1].copy())
+        out = runner(library, attention, level)(as_inputs(level))
+        np.testing.assert_array_equal(out, expected[list(rows)])
+        np.testing.assert_allclose(out, paged_attention(attention, oracle), rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)

@@ -82,7 +82,7 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
         _rotate(q, attention, inputs.cos[position], inputs.sin[position])
         _rotate(k, attention, inputs.cos[position], inputs.sin[position])
         queries[row] = q
-        slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + row - int(inputs.seq_starts[seq])))
+        slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + _index(inputs, seq, row)))
         inputs.key_cache[slots[-1]] = k
         inputs.value_cache[slots[-1]] = qkv[row, heads + kv_heads :]
     out = np.zeros((num_tokens, heads, dim))
@@ -110,14 +110,21 @@ def _slot(inputs: Pass, seq: int, slot: int) -> tuple[int, int]:
     return int(inputs.block_table[seq, slot // block_size]), slot % block_size
 
 
+def _index(inputs: Pass, seq: int, row: int) -> int:
+    """Which slot behind the context a row is written to: its own bit of the mask, the highest one."""
+    if len(inputs.tree_mask):
+        return int(inputs.tree_mask[row]).bit_length() - 1
+    return row - int(inputs.seq_starts[seq])
+
+
 def _visible(attention: Attention, inputs: Pass, seq: int, row: int) -> list[int]:
-    """Slots that a row sees, in order. A committed slot's position is its number."""
-    start, context = int(inputs.seq_starts[seq]), int(inputs.context_lens[seq])
-    position = int(inputs.position_ids[row])
+    """Slots that a row sees, in order. A committed slot's position is its number; a mask is a path down to the row."""
+    context, position = int(inputs.context_lens[seq]), int(inputs.position_ids[row])
     oldest = position - attention.sliding_window + 1 if attention.sliding_window else 0
     slots = [slot for slot in range(context) if slot >= oldest]
-    for other in range(int(inputs.seq_starts[seq + 1]) - start):
-        sees = (int(inputs.tree_mask[row]) >> other) & 1 if len(inputs.tree_mask) else other <= row - start
-        if sees and int(inputs.position_ids[start + other]) >= oldest:
-            slots.append(context + other)
-    return slots
+    if len(inputs.tree_mask):
+        path = [bit for bit in range(64) if int(inputs.tree_mask[row]) >> bit & 1]
+    else:
+        path = list(range(_index(inputs, seq, row) + 1))
+    positions = range(position - len(path) + 1, position + 1)
+    return slots + [context + bit for bit, seen in zip(path, positions, strict=True) if seen >= oldest]
