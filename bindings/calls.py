@@ -112,6 +112,7 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
         setattr(struct, name, getattr(options, name))
     struct.ignore_eos = int(options.ignore_eos)
     struct.adaptive_draft = int(options.adaptive_draft)
+    struct.reuse_prefix = int(options.reuse_prefix)
     stop_ids = ffi.new("int32_t[]", list(options.stop_ids))
     struct.stop_ids = stop_ids
     struct.num_stop_ids = len(options.stop_ids)

@@ -73,6 +73,7 @@ class EngineInfo:
     activation_bytes: int
     runtime_bytes: int
     total_bytes: int
+    num_retained_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class RequestOptions:
     seed: int
     stop_ids: tuple[int, ...]
     adaptive_draft: bool
+    reuse_prefix: bool
 
 
 class Token(NamedTuple):
@@ -113,3 +115,5 @@ class RequestStats:
     draft_seconds: float
     verify_seconds: float
     other_seconds: float
+    num_prefilled_target: int
+    num_prefilled_draft: int

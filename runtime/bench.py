@@ -104,7 +104,10 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens: int | None) -> Sample:
     options = GenerateKeywords(
-        max_new_tokens=new_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=prompt.ignore_eos
+        max_new_tokens=new_tokens,
+        num_draft_tokens=num_draft_tokens,
+        ignore_eos=prompt.ignore_eos,
+        reuse_prefix=False,
     )
     start = time.perf_counter()
     with engine.stream(prompt.ids, **options) as stream:

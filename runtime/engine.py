@@ -93,7 +93,7 @@ class Engine:
 
     @property
     def info(self) -> EngineInfo:
-        """Sizes of what is loaded, and the free cache blocks now."""
+        """Sizes of what is loaded, and the free and retained cache blocks now."""
         with self._lock:
             return calls.engine_info(self._handle)
 
@@ -102,8 +102,8 @@ class Engine:
 
         Args:
             prompt: text or token ids.
-            options: max_new_tokens, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids and
-                ignore_eos, as GenerateOptions explains them.
+            options: max_new_tokens, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids,
+                ignore_eos and reuse_prefix, as GenerateOptions explains them.
 
         Raises:
             InvalidArgumentError: a value outside its range.
@@ -157,7 +157,7 @@ class Engine:
             return calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats)
 
     def check(self) -> None:
-        """Raise InternalError if the caches break an invariant (free + used = total, no block owned twice)."""
+        """Raise InternalError if the caches break an invariant (free + used + retained = total, no owner unknown)."""
         with self._lock:
             calls.engine_check(self._handle)
 

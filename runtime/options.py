@@ -34,6 +34,7 @@ class GenerateKeywords(TypedDict, total=False):
     stop: str | Sequence[str]
     stop_ids: Sequence[int]
     ignore_eos: bool
+    reuse_prefix: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class GenerateOptions:
     """Token ids that end the text, beside the bundle's own end-of-text ids."""
     ignore_eos: bool = False
     """Go on after the bundle's end-of-text ids."""
+    reuse_prefix: bool = True
+    """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
 
     def __post_init__(self) -> None:
         """Check every range."""
@@ -108,6 +111,7 @@ class GenerateOptions:
             seed=secrets.randbits(64) if self.seed is None else self.seed,
             stop_ids=tuple(self.stop_ids),
             adaptive_draft=self.num_draft_tokens is None,
+            reuse_prefix=self.reuse_prefix,
         )
 
 

@@ -41,6 +41,10 @@ class Stats:
     verify_seconds: float
     other_seconds: float
     """Sampling, acceptance and cache work."""
+    num_prefilled_target: int
+    """Prompt tokens that the target ran; it took the others from an earlier generation."""
+    num_prefilled_draft: int
+    """Tokens that the draft ran before its first proposal; 0 if it made none."""
     seed: int
 
     @property
@@ -87,5 +91,7 @@ def stats_from(counters: RequestStats, seed: int) -> Stats:
         draft_seconds=counters.draft_seconds,
         verify_seconds=counters.verify_seconds,
         other_seconds=counters.other_seconds,
+        num_prefilled_target=counters.num_prefilled_target,
+        num_prefilled_draft=counters.num_prefilled_draft,
         seed=seed,
     )

@@ -10,6 +10,7 @@ set(pilotfish_engine_sources
   src/memory_plan.cpp
   src/ort.cpp
   src/kv_blocks.cpp
+  src/prefix_cache.cpp
   src/kv_cache.cpp
   src/model.cpp
   src/row_math.cpp
@@ -40,6 +41,7 @@ set(pilotfish_engine_tests
   lookup_index_test
   manifest_test
   memory_plan_test
+  prefix_cache_test
   random_stream_test
   row_math_test
   sampler_test

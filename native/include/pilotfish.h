@@ -75,7 +75,7 @@ typedef struct {
   int32_t num_threads;
   int32_t block_size;      /* tokens a cache block */
   int32_t num_blocks;      /* cache blocks a model */
-  int32_t num_free_blocks; /* of the target's pool */
+  int32_t num_free_blocks; /* neither retained nor booked by a request */
   uint64_t target_weight_bytes;
   uint64_t draft_weight_bytes;
   uint64_t target_cache_bytes;
@@ -83,6 +83,7 @@ typedef struct {
   uint64_t activation_bytes; /* widest pass, logits included */
   uint64_t runtime_bytes;    /* ONNX Runtime and this library */
   uint64_t total_bytes;
+  int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
 } pf_engine_info;
 
 typedef struct {
@@ -98,6 +99,7 @@ typedef struct {
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
   int32_t adaptive_draft; /* 0: always num_draft_tokens; 1: fewer, or none, where more would cost more than they save */
+  int32_t reuse_prefix;   /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
 } pf_generate_options;
 
 typedef struct {
@@ -118,6 +120,8 @@ typedef struct {
   double draft_seconds;
   double verify_seconds;
   double other_seconds; /* sampling, acceptance, cache work */
+  int32_t num_prefilled_target; /* prompt tokens that the target ran; the others were retained */
+  int32_t num_prefilled_draft;  /* tokens that the draft ran before its first proposal; 0: it proposed nothing */
 } pf_stats;
 
 /* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
@@ -137,7 +141,7 @@ PF_API void pf_engine_close(pf_engine* engine);
 PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out);
 /* The same plan that pf_engine_open makes, from the manifest alone, without loading. */
 PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
-/* Verifies the cache invariants (free + used == total, no block owned twice); PF_INTERNAL names the violation. */
+/* Verifies the cache invariants (free + used + retained == total, no owner unknown); PF_INTERNAL names the violation. */
 PF_API pf_status pf_engine_check(const pf_engine* engine);
 /* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's
  * vocabulary is smaller. `model` is a pf_model. Uses and returns cache blocks. */

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include "bundle_files.h"
 #include "instruction_set.h"
@@ -42,6 +44,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
       eos_ids_(manifest.eos_ids),
       controller_(manifest.draft ? manifest.draft->pass_weight_bytes() : 0, manifest.target.pass_weight_bytes()),
       blocks_(plan_.num_blocks),
+      prefix_cache_(blocks_, plan_.block_size),
       workspace_(num_ids_, options.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
   // The models share one ONNX Runtime and its threads.
@@ -68,6 +71,7 @@ pf_engine_info Engine::info() const {
   const std::lock_guard lock(mutex_);
   pf_engine_info info = plan_;
   info.num_free_blocks = blocks_.num_available();
+  info.num_retained_blocks = num_retained_blocks();
   return info;
 }
 
@@ -75,15 +79,42 @@ void Engine::check() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::span<const int32_t>> tables;
   for (const Sequence* sequence : sequences_) tables.push_back(sequence->block_table());
+  prefix_cache_.append_tables(tables);
   blocks_.check(tables);
 }
 
-Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens)
-    : Sequence(engine.blocks_, kBlockSize, max_tokens), engine_(engine) {
+int32_t Engine::num_retained_blocks() const {
+  std::vector<std::span<const int32_t>> tables;
+  prefix_cache_.append_tables(tables);
+  std::set<int32_t> retained;
+  for (const auto table : tables) retained.insert(table.begin(), table.end());
+  for (const Sequence* sequence : sequences_) {
+    for (const int32_t block_id : sequence->block_table()) retained.erase(block_id);
+  }
+  return static_cast<int32_t>(retained.size());
+}
+
+CachedPrefix Engine::adopt(std::span<const int32_t> prompt, int32_t max_tokens) {
+  PrefixCache::Adopted adopted = prefix_cache_.adopt(prompt, num_blocks_for(max_tokens, kBlockSize));
+  if (adopted.copy) {
+    target_->cache().copy(adopted.copy->from, adopted.copy->to);
+    if (draft_) draft_->cache().copy(adopted.copy->from, adopted.copy->to);
+  }
+  return std::move(adopted.prefix);
+}
+
+Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens, std::span<const int32_t> prompt)
+    : Sequence(engine.blocks_, kBlockSize, max_tokens, engine.adopt(prompt, max_tokens)), engine_(engine) {
   engine.sequences_.push_back(this);
 }
 
 Engine::OpenSequence::~OpenSequence() { std::erase(engine_.sequences_, this); }
+
+void Engine::OpenSequence::retain(std::vector<int32_t> tokens) noexcept {
+  tokens.resize(num_target_tokens());  // never longer, so nothing is allocated
+  CachedPrefix ended = hand_over();
+  if (!tokens.empty()) engine_.prefix_cache_.retain(std::move(tokens), std::move(ended));
+}
 
 Model& Engine::model(int32_t which) {
   if (which == PF_MODEL_TARGET) return *target_;
@@ -109,7 +140,7 @@ void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* 
   const auto num_tokens = static_cast<int32_t>(std::min<size_t>(ids.size(), std::numeric_limits<int32_t>::max()));
   const int32_t limit = std::min(plan_.max_context, chosen.max_positions());
   if (num_tokens > limit) fail(PF_CONTEXT_FULL, num_tokens, " token ids, the context holds ", limit);
-  OpenSequence sequence(*this, num_tokens);
+  OpenSequence sequence(*this, num_tokens, {});
   const Reservation room(sequence, num_tokens);
   const int32_t step = chosen.limits().max_outputs;
   const auto width = static_cast<size_t>(plan_.vocab_size);
@@ -141,7 +172,7 @@ void Engine::time_pass(int32_t which, int32_t num_rows, int32_t context, std::sp
     fail(PF_INVALID_ARGUMENT, "context is ", context, ", allowed are 0 to ", limit - num_rows, " before ", num_rows,
          " rows");
   }
-  OpenSequence sequence(*this, context + num_rows);
+  OpenSequence sequence(*this, context + num_rows, {});
   const Reservation room(sequence, context + num_rows);
   for (const int32_t block_id : sequence.block_table()) chosen.cache().fill(block_id);
   std::vector<int32_t> ids(num_rows);

@@ -18,6 +18,7 @@
 #include "model.h"
 #include "ort.h"
 #include "pilotfish.h"
+#include "prefix_cache.h"
 #include "sampler.h"
 
 namespace pilotfish {
@@ -59,12 +60,14 @@ class Engine {
   // A fresh one for a request; the bundle must have a draft.
   DraftController controller() const noexcept { return controller_; }
   Workspace& workspace() noexcept { return workspace_; }
-  // A cache for max_tokens, known to check() until it is destroyed. The mutex must be held by whoever makes it and
-  // while it is destroyed.
+  // A cache for max_tokens, known to check() until it is destroyed. It starts with the longest retained beginning of
+  // `prompt`, which may be empty. The mutex must be held by whoever calls one of these.
   class OpenSequence : public Sequence {
    public:
-    OpenSequence(Engine& engine, int32_t max_tokens);
+    OpenSequence(Engine& engine, int32_t max_tokens, std::span<const int32_t> prompt);
     ~OpenSequence();
+    // Ends the sequence and keeps what is cached of `tokens`, which begin with all that it has of the target.
+    void retain(std::vector<int32_t> tokens) noexcept;
 
    private:
     Engine& engine_;
@@ -74,6 +77,9 @@ class Engine {
   Engine(Manifest manifest, const pf_engine_options& options);
 
   Model& model(int32_t which);
+  // Of no open sequence.
+  int32_t num_retained_blocks() const;
+  CachedPrefix adopt(std::span<const int32_t> prompt, int32_t max_tokens);
   const pf_engine_options options_;
   const pf_engine_info plan_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
@@ -84,6 +90,7 @@ class Engine {
   std::unique_ptr<Model> draft_;
   std::optional<ModelDrafter> drafter_;
   BlockPool blocks_;
+  PrefixCache prefix_cache_;
   std::vector<const Sequence*> sequences_;
   Workspace workspace_;
 };

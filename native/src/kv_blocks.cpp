@@ -69,21 +69,30 @@ void BlockPool::check(std::span<const std::span<const int32_t>> tables) const {
   if (num_available() < 0) fail(PF_INTERNAL, num_booked_, " blocks are booked but only ", free_.size(), " are free");
 }
 
-Sequence::Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens)
+Sequence::Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens, CachedPrefix prefix)
     : pool_(pool),
       block_size_(block_size),
       max_tokens_(max_tokens),
-      max_blocks_(num_blocks_for(max_tokens, block_size)) {
+      max_blocks_(num_blocks_for(max_tokens, block_size)),
+      table_(std::move(prefix.table)),
+      num_target_tokens_(prefix.num_target_tokens),
+      num_draft_tokens_(prefix.num_draft_tokens) {
   table_.reserve(max_blocks_);
-  if (!pool_.book(max_blocks_)) {
+  if (!pool_.book(num_booked())) {
+    for (const int32_t block_id : table_) pool_.release(block_id);
     fail(PF_CONTEXT_FULL, max_tokens, " tokens need ", max_blocks_, " cache blocks of ", block_size, "; ",
          pool_.num_available(), " of ", pool_.num_blocks(), " are free: close a request or open the engine with more");
   }
 }
 
 Sequence::~Sequence() {
-  shrink_to(0);
-  pool_.unbook(max_blocks_);
+  for (const int32_t block_id : hand_over().table) pool_.release(block_id);
+}
+
+CachedPrefix Sequence::hand_over() noexcept {
+  pool_.unbook(num_booked());
+  max_blocks_ = 0;
+  return {std::exchange(table_, {}), num_target_tokens_, num_draft_tokens_};
 }
 
 void Sequence::grow_to(int32_t num_tokens) noexcept {

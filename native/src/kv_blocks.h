@@ -31,6 +31,7 @@ class BlockPool {
   // One owner more, one owner less; the last one frees the block.
   void share(int32_t block_id) noexcept;
   void release(int32_t block_id) noexcept;
+  int32_t num_owners(int32_t block_id) const noexcept { return reference_counts_[block_id]; }
 
   // Throws PF_INTERNAL unless free + used == total, every free block is free once and without owner, and the owners are
   // exactly those of the given tables.
@@ -46,11 +47,19 @@ inline constexpr int32_t num_blocks_for(int32_t num_tokens, int32_t block_size) 
   return (num_tokens + block_size - 1) / block_size;
 }
 
+// Tokens that both models' caches hold, and the blocks they are in. Whoever has it owns each block once.
+struct CachedPrefix {
+  std::vector<int32_t> table;
+  int32_t num_target_tokens = 0;
+  int32_t num_draft_tokens = 0;  // at most num_target_tokens: the draft may lag behind
+};
+
 // The cache of one request: a table of blocks and how many tokens each model has committed into them. Move-only.
 class Sequence {
  public:
-  // Books room for max_tokens; throws PF_CONTEXT_FULL when the pool has less. The pool must outlive the sequence.
-  Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens);
+  // Starts with a prefix, whose blocks it takes over, and books the rest of max_tokens; throws PF_CONTEXT_FULL when the
+  // pool has less. The pool must outlive the sequence.
+  Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens, CachedPrefix prefix = {});
   Sequence(Sequence&&) = delete;
   ~Sequence();
 
@@ -59,9 +68,13 @@ class Sequence {
   int32_t num_draft_tokens() const noexcept { return num_draft_tokens_; }
   std::span<const int32_t> block_table() const noexcept { return table_; }
 
+  // Ends the sequence and hands its blocks over.
+  CachedPrefix hand_over() noexcept;
+
  private:
   friend class Reservation;
 
+  int32_t num_booked() const noexcept { return max_blocks_ - static_cast<int32_t>(table_.size()); }
   void grow_to(int32_t num_tokens) noexcept;
   void shrink_to(int32_t num_tokens) noexcept;
 

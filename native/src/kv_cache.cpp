@@ -46,4 +46,11 @@ void KvCache::fill(int32_t block_id) noexcept {
   }
 }
 
+void KvCache::copy(int32_t from_block, int32_t to_block) noexcept {
+  for (size_t pool = 0; pool < tensors_.size(); ++pool) {
+    std::byte* pages = pages_.data() + pool * pool_bytes_;
+    std::memcpy(pages + to_block * block_bytes_, pages + from_block * block_bytes_, block_bytes_);
+  }
+}
+
 }  // namespace pilotfish

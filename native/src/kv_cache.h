@@ -22,6 +22,8 @@ class KvCache {
 
   // Makes a block resident with small finite numbers, so that timing a pass reads memory like a used cache's.
   void fill(int32_t block_id) noexcept;
+  // Copies a block's keys and values of all layers.
+  void copy(int32_t from_block, int32_t to_block) noexcept;
 
  private:
   std::byte* slot(std::span<const int32_t> block_table, int32_t index, size_t pool) noexcept;

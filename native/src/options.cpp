@@ -48,6 +48,7 @@ pf_generate_options default_generate_options() noexcept {
   options.struct_size = sizeof options;
   options.max_new_tokens = 128;
   options.top_p = 1;
+  options.reuse_prefix = 1;
   return options;
 }
 
@@ -70,6 +71,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("num_draft_tokens", options.num_draft_tokens, 0, max_draft_tokens);
   check_range("ignore_eos", options.ignore_eos, 0, 1);
   check_range("adaptive_draft", options.adaptive_draft, 0, 1);
+  check_range("reuse_prefix", options.reuse_prefix, 0, 1);
   check_range("temperature", options.temperature, 0.0f, 100.0f);
   check_range("top_k", options.top_k, 0, INT32_MAX);
   if (!(options.top_p > 0 && options.top_p <= 1))

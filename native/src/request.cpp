@@ -36,6 +36,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
     : engine_(std::move(engine)),
       shape_(TreeShape::chain(options.num_draft_tokens)),
       max_new_tokens_(options.max_new_tokens),
+      reuses_prefix_(options.reuse_prefix == 1),
       chooser_({options.temperature, options.top_k, options.top_p, options.min_p}, engine_->workspace().sampler),
       random_(options.seed),
       tokens_(ids.begin(), ids.end()),
@@ -58,11 +59,14 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   stats_.num_prompt_tokens = static_cast<int32_t>(ids.size());
   const std::lock_guard lock(engine_->mutex());
   // Rows of rejected siblings need slots too, where the context has them.
-  sequence_.emplace(*engine_, std::min(max_context, max_tokens_ + shape_.num_tokens() - shape_.depth()));
+  const int32_t max_slots = std::min(max_context, max_tokens_ + shape_.num_tokens() - shape_.depth());
+  // The last token of the prompt always runs: its logits are needed.
+  sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(reuses_prefix_ ? tokens_.size() - 1 : 0));
 }
 
 Request::~Request() {
   const std::lock_guard lock(engine_->mutex());
+  if (sequence_ && reuses_prefix_ && !failed_) sequence_->retain(std::move(tokens_));
   sequence_.reset();
 }
 
@@ -93,16 +97,17 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
   std::optional<Logits> logits;
   {
     const Timer timer(stats_.prefill_seconds);
-    logits =
-        prefill(engine_->target(), sequence_->block_table(), tokens_, 0, engine_->options().prefill_chunk, cancelled_);
+    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, sequence_->num_target_tokens(),
+                     engine_->options().prefill_chunk, cancelled_);
   }
   if (!logits) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
+  stats_.num_prefilled_target = num_tokens - sequence_->num_target_tokens();
   engine_->workspace().draft.clear({0, 0}, 0);
   const size_t num_emitted = emit(*logits, accept(*logits), tokens_out);
-  room.commit(num_tokens, 0);
+  room.commit(num_tokens, sequence_->num_draft_tokens());
   return num_emitted;
 }
 
@@ -147,13 +152,14 @@ TreeLimits Request::limits_of_round() {
 bool Request::draft(Draft& out) {
   if (out.tree.limits().max_depth == 0) return true;
   const std::span<const int32_t> tokens(tokens_);
-  if (out.num_cached == 0) {
+  if (stats_.num_prefilled_draft == 0) {
     const Timer timer(stats_.prefill_seconds);
     const auto num_before = static_cast<int32_t>(tokens.size()) - 1;
-    if (!prefill(*engine_->draft(), sequence_->block_table(), tokens.first(num_before), 0,
+    if (!prefill(*engine_->draft(), sequence_->block_table(), tokens.first(num_before), out.num_cached,
                  engine_->options().prefill_chunk, cancelled_)) {
       return false;
     }
+    stats_.num_prefilled_draft = num_before - out.num_cached;
     out.num_cached = num_before;
   }
   const Timer timer(stats_.draft_seconds);

@@ -52,6 +52,7 @@ class Request {
   std::shared_ptr<Engine> engine_;
   const TreeShape shape_;
   const int32_t max_new_tokens_;
+  const bool reuses_prefix_;
   TokenChooser chooser_;
   const RandomStream random_;
   std::optional<DraftController> controller_;  // none: always the whole shape

@@ -27,6 +27,7 @@ OPTIONS = RequestOptions(
     seed=0,
     stop_ids=(),
     adaptive_draft=False,
+    reuse_prefix=True,
 )
 
 

@@ -33,7 +33,8 @@ ACTIONS = st.one_of(
 
 
 def num_used(engine: Engine) -> int:
-    return engine.info.num_blocks - engine.info.num_free_blocks
+    info = engine.info
+    return info.num_blocks - info.num_free_blocks - info.num_retained_blocks
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
