@@ -34,12 +34,13 @@ ALL = "all"
 class PassCosts:
     """Median milliseconds of passes on this device."""
 
-    draft_ms: float  # one row
+    first_draft_ms: float  # one row right after a pass of the target, which leaves nothing of the draft in the caches
+    draft_ms: float  # one row after another one
     verify_ms: dict[int, float]  # by number of rows
 
     def round_ms(self, chain: int) -> float:
         """A round that drafts `chain` tokens one by one and verifies them after the last emitted one."""
-        return chain * self.draft_ms + self.verify_ms[chain + 1]
+        return self.first_draft_ms + (chain - 1) * self.draft_ms + self.verify_ms[chain + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,18 @@ def judge(engine: Engine, prompt: Prompt, new_tokens: int) -> Answer:
 
 
 def measure_costs(engine: Engine, *, context: int, repeats: int) -> PassCosts:
-    """Times the draft's one-row pass and the target's passes of each chain's verification, and of one row."""
-
-    def median_ms(rows: int, model: Model) -> float:
-        return 1e3 * float(statistics.median(engine.time_pass(rows, context=context, num_repeats=repeats, model=model)))
-
+    """Times the passes of a round in turn: the target's for each number of rows, then two of the draft."""
     rows = (1, *(chain + 1 for chain in CHAINS))
-    return PassCosts(median_ms(1, Model.DRAFT), {count: median_ms(count, Model.TARGET) for count in rows})
+    target: dict[int, list[float]] = {count: [] for count in rows}
+    draft: list[NDArray[np.float64]] = []
+    for _ in range(repeats):
+        for count in rows:
+            target[count] += engine.time_pass(count, context=context, num_repeats=1).tolist()
+            draft.append(engine.time_pass(1, context=context, num_repeats=2, model=Model.DRAFT))
+    first, next_one = 1e3 * np.median(draft, axis=0)
+    return PassCosts(
+        float(first), float(next_one), {count: 1e3 * statistics.median(times) for count, times in target.items()}
+    )
 
 
 def score(answers: Sequence[Answer], costs: PassCosts) -> tuple[DraftScores, ...]:

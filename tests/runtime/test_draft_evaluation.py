@@ -34,7 +34,7 @@ def test_every_token_is_emitted_once(chain: int) -> None:
 def test_scores_by_category_and_predicted_speed() -> None:
     always = Answer("code", np.ones(9, dtype=bool), np.full(9, 0.9))
     never = Answer("chat", np.zeros(5, dtype=bool), np.full(5, 0.1))
-    costs = PassCosts(1.0, {1: 10.0} | {chain + 1: 12.0 for chain in CHAINS})
+    costs = PassCosts(1.5, 1.0, {1: 10.0} | {chain + 1: 12.0 for chain in CHAINS})
     chat, code, whole = score([always, never], costs)
     assert [item.category for item in (chat, code, whole)] == ["chat", "code", "all"]
     assert (code.agreement, chat.agreement, whole.agreement) == (1.0, 0.0, 8 / 12)
@@ -42,7 +42,7 @@ def test_scores_by_category_and_predicted_speed() -> None:
     assert (whole.num_prompts, whole.num_tokens) == (2, 12)
     one = code.chains[0]
     assert (one.chain, one.acceptance_rate, one.acceptance_length) == (1, 1.0, 2.0)
-    assert one.tokens_per_s == pytest.approx(1e3 * 2 / 13)
-    assert one.speedup == pytest.approx(20 / 13)
-    assert chat.chains[-1].speedup == pytest.approx(10 / (8 + 12))
+    assert one.tokens_per_s == pytest.approx(1e3 * 2 / 13.5)
+    assert one.speedup == pytest.approx(20 / 13.5)
+    assert chat.chains[-1].speedup == pytest.approx(10 / (8.5 + 12))
     assert code.by_position[:3] == (1.0, 1.0, 1.0)

@@ -14,9 +14,39 @@ if TYPE_CHECKING:
     from command_line import CommandLine
 
 TINY = (
-    "--hidden 32 --layers 1 --heads 2 --kv-heads 1 --ffn 32 --device cpu --data-licence CC0-1.0 --batch-tokens 96 "
-    "--text-length 48 --text-steps 3 --text-rate 1e-2 --text-warmup 1 --self-text-steps 0 --evaluate-every 2"
-).split()
+    *("--hidden", 32, "--layers", 1, "--heads", 2, "--kv-heads", 1, "--ffn", 32, "--device", "cpu"),
+    *("--text-length", 48, "--text-steps", 3, "--text-rate", 1e-2, "--text-warmup", 1, "--self-text-steps", 0),
+    *("--batch-tokens", 96, "--evaluate-every", 2, "--data-licence", "CC0-1.0"),
+)
+    "--hidden",
+    "32",
+    "--layers",
+    "1",
+    "--heads",
+    "2",
+    "--kv-heads",
+    "1",
+    "--ffn",
+    "32",
+    "--device",
+    "cpu",
+    "--data-licence",
+    "CC0-1.0",
+    "--batch-tokens",
+    "96",
+    "--text-length",
+    "48",
+    "--text-steps",
+    "3",
+    "--text-rate",
+    "1e-2",
+    "--text-warmup",
+    "1",
+    "--self-text-steps",
+    "0",
+    "--evaluate-every",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")
