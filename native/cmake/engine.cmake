@@ -11,6 +11,8 @@ set(pilotfish_engine_sources
   src/ort.cpp
   src/kv_blocks.cpp
   src/prefix_cache.cpp
+  src/cuda_library.cpp
+  src/pass_buffers.cpp
   src/kv_cache.cpp
   src/model.cpp
   src/row_math.cpp
@@ -28,6 +30,7 @@ set(pilotfish_engine_sources
   src/controller.cpp
   src/verify.cpp
   src/accept.cpp
+  src/accept_typical.cpp
   src/compact.cpp
   src/engine.cpp
   src/request.cpp)

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bundle_files.h"
+#include "cuda_library.h"
 #include "instruction_set.h"
 #include "memory_plan.h"
 #include "options.h"
@@ -55,9 +56,11 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
                            .max_context = plan_.max_context,
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};
-  target_ = std::make_unique<Model>(ort, manifest.folder, manifest.target, limits);
+  // They share the device and its stream too: what one enqueues follows what the other did.
+  const std::shared_ptr<CudaDevice> device = options.device == PF_DEVICE_CUDA ? open_cuda_device(0) : nullptr;
+  target_ = std::make_unique<Model>(ort, device, manifest.folder, manifest.target, limits);
   if (manifest.draft) {
-    draft_ = std::make_unique<Model>(ort, manifest.folder, *manifest.draft, limits);
+    draft_ = std::make_unique<Model>(ort, device, manifest.folder, *manifest.draft, limits);
     drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
   }
   sequences_.reserve(options.num_sequences);

@@ -12,28 +12,31 @@
 #include "status.h"
 
 namespace pilotfish {
+namespace {
 
-Model::Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const ModelEntry& entry,
-             const ModelLimits& limits)
+constexpr int32_t kMostRecordedRows = 64;  // longer passes are worth more than their launches
+
+}  // namespace
+
+Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
+             const ModelEntry& entry, const ModelLimits& limits)
     : ort_(std::move(ort)),
+      device_(std::move(device)),
       limits_(limits),
       num_logits_(entry.num_logits),
       max_positions_(entry.max_positions),
       weights_(read_weights(folder, entry.weights)),
-      input_ids_(limits.max_rows),
-      position_ids_(limits.max_rows),
-      seq_starts_(2),
-      context_lens_(1),
-      block_table_(num_blocks_for(limits.max_context, limits.block_size)),
-      output_rows_(limits.max_outputs),
-      tree_mask_(limits.max_rows),
-      logits_(sizeof(float) * limits.max_outputs * entry.num_logits, Pages::Size::kSmall),
+      buffers_({.max_rows = limits.max_rows,
+                .max_blocks = num_blocks_for(limits.max_context, limits.block_size),
+                .max_outputs = limits.max_outputs,
+                .num_logits = entry.num_logits},
+               device_),
       row_tensors_(limits.max_rows + 1),
       output_tensors_(limits.max_outputs + 1) {
   check_file(folder, entry.graph);
   load_session(folder, entry);
   binding_ = ort_->create_binding(session_.get());
-  cache_.emplace(*ort_, binding_.get(), entry, limits.num_blocks, limits.block_size);
+  cache_.emplace(*ort_, binding_.get(), entry, limits.num_blocks, limits.block_size, device_);
   bind_fixed_inputs();
   // A graph that is not what the manifest says fails here rather than in the first request.
   const std::array<int32_t, 1> zero{0};
@@ -41,19 +44,46 @@ Model::Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder
 }
 
 void Model::load_session(const std::filesystem::path& folder, const ModelEntry& entry) {
-  const OrtSessionOptionsPtr options = ort_->session_options(limits_.num_threads);
+  OrtSessionOptionsPtr options;
+  if (device_) {
+    operators_ = device_->create_operators(
+        ort_->api(), {limits_.max_rows, num_blocks_for(limits_.max_context, limits_.block_size), limits_.block_size});
+    options = ort_->cuda_session_options(device_->index(), device_->stream(), operators_->domain());
+    run_options_ = ort_->unsynchronised_run();
+  } else {
+    options = ort_->session_options(limits_.num_threads);
+  }
   for (const TensorEntry& tensor : entry.tensors) {
-    const auto type = tensor.type == TensorEntry::Type::kU8 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8
-                                                            : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-    initializers_.push_back(ort_->tensor(weights_.data() + tensor.offset, tensor.num_bytes, tensor.shape, type));
+    initializers_.push_back(initializer(tensor));
     ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), tensor.name.c_str(), initializers_.back().get()));
   }
   session_ = ort_->create_session((folder / entry.graph.file).string(), options.get());
+  if (!device_) return;
+  device_->synchronize();
+  weights_.reset();
 }
 
-OrtValuePtr Model::ints(std::vector<int32_t>& data, std::span<const int64_t> shape) {
+// On a device, packed weights stay in host memory for the operators to repack; everything else is copied.
+OrtValuePtr Model::initializer(const TensorEntry& entry) {
+  std::byte* const data = weights_->data() + entry.offset;
+  if (entry.type == TensorEntry::Type::kU8) {
+    return ort_->tensor(data, entry.num_bytes, entry.shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8);
+  }
+  if (!device_) return ort_->tensor(data, entry.num_bytes, entry.shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+  std::byte* const copy = device_tensors_.emplace_back(device_, entry.num_bytes).data();
+  device_->upload(copy, data, entry.num_bytes);
+  return ort_->cuda_tensor(device_->index(), copy, entry.num_bytes, entry.shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+}
+
+OrtValuePtr Model::tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
+                          ONNXTensorElementDataType type) {
+  return device_ ? ort_->cuda_tensor(device_->index(), data, num_bytes, shape, type)
+                 : ort_->tensor(data, num_bytes, shape, type);
+}
+
+OrtValuePtr Model::ints(std::span<int32_t> data, std::span<const int64_t> shape) {
   const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  return ort_->tensor(data.data(), sizeof(int32_t) * count, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32);
+  return tensor(buffers_.bound(data.data()), sizeof(int32_t) * count, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32);
 }
 
 void Model::bind_input(const char* name, const OrtValue* value) {
@@ -63,12 +93,12 @@ void Model::bind_input(const char* name, const OrtValue* value) {
 void Model::bind_fixed_inputs() {
   const std::array<int64_t, 1> starts{2};
   const std::array<int64_t, 1> one{1};
-  const std::array<int64_t, 2> table{1, static_cast<int64_t>(block_table_.size())};
-  fixed_inputs_.push_back(ints(seq_starts_, starts));
+  const std::array<int64_t, 2> table{1, static_cast<int64_t>(buffers_.block_table.size())};
+  fixed_inputs_.push_back(ints(buffers_.seq_starts, starts));
   bind_input("seq_starts", fixed_inputs_.back().get());
-  fixed_inputs_.push_back(ints(context_lens_, one));
+  fixed_inputs_.push_back(ints(buffers_.context_lens, one));
   bind_input("context_lens", fixed_inputs_.back().get());
-  fixed_inputs_.push_back(ints(block_table_, table));
+  fixed_inputs_.push_back(ints(buffers_.block_table, table));
   bind_input("block_table", fixed_inputs_.back().get());
 }
 
@@ -77,14 +107,15 @@ void Model::bind_rows(int32_t num_rows, bool causal) {
   RowTensors& tensors = row_tensors_[num_rows];
   const std::array<int64_t, 1> rows{num_rows};
   if (!tensors.ids) {
-    tensors.ids = ints(input_ids_, rows);
-    tensors.positions = ints(position_ids_, rows);
-    tensors.tree_mask =
-        ort_->tensor(tree_mask_.data(), sizeof(uint64_t) * num_rows, rows, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64);
+    tensors.ids = ints(buffers_.input_ids, rows);
+    tensors.positions = ints(buffers_.position_ids, rows);
+    tensors.tree_mask = tensor(buffers_.bound(buffers_.tree_mask.data()), sizeof(uint64_t) * num_rows, rows,
+                               ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64);
   }
   if (!row_tensors_[0].tree_mask) {
     const std::array<int64_t, 1> none{0};
-    row_tensors_[0].tree_mask = ort_->tensor(tree_mask_.data(), 0, none, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64);
+    row_tensors_[0].tree_mask =
+        tensor(buffers_.bound(buffers_.tree_mask.data()), 0, none, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64);
   }
   bound_rows_ = -1;
   bind_input("input_ids", tensors.ids.get());
@@ -100,9 +131,9 @@ void Model::bind_outputs(int32_t num_outputs) {
   if (!tensors.rows) {
     const std::array<int64_t, 1> rows{num_outputs};
     const std::array<int64_t, 2> logits{num_outputs, num_logits_};
-    tensors.rows = ints(output_rows_, rows);
-    tensors.logits = ort_->tensor(logits_.data(), sizeof(float) * num_outputs * num_logits_, logits,
-                                  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+    tensors.rows = ints(buffers_.output_rows, rows);
+    tensors.logits = tensor(buffers_.bound_logits(), sizeof(float) * num_outputs * num_logits_, logits,
+                            ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
   }
   bound_outputs_ = -1;
   bind_input("output_rows", tensors.rows.get());
@@ -110,22 +141,42 @@ void Model::bind_outputs(int32_t num_outputs) {
   bound_outputs_ = num_outputs;
 }
 
+void Model::run(int32_t num_rows, bool causal, int32_t num_outputs) {
+  const auto enqueue = [this] {
+    ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), run_options_.get(), binding_.get()));
+  };
+  if (!device_ || num_rows > kMostRecordedRows) return enqueue();
+  for (RecordedPass& pass : recorded_) {
+    if (pass.num_rows == num_rows && pass.causal == causal && pass.num_outputs == num_outputs) {
+      if (!pass.graph) pass.graph = device_->record(enqueue);
+      return pass.graph->launch();
+    }
+  }
+  // The first time runs as it is: ONNX Runtime's memory for this shape must exist before a recording.
+  recorded_.push_back({num_rows, num_outputs, causal, nullptr});
+  enqueue();
+}
+
 Logits Model::forward(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(num_rows >= 1 && num_rows <= limits_.max_rows && pass.num_outputs <= limits_.max_outputs);
-  assert(pass.num_outputs <= num_rows && pass.block_table.size() <= block_table_.size());
+  assert(pass.num_outputs <= num_rows && pass.block_table.size() <= buffers_.block_table.size());
   bind_rows(num_rows, pass.tree_mask.empty());
   bind_outputs(pass.num_outputs);
-  std::copy(pass.ids.begin(), pass.ids.end(), input_ids_.begin());
-  std::iota(position_ids_.begin(), position_ids_.begin() + num_rows, pass.context);
-  std::copy(pass.positions.begin(), pass.positions.end(), position_ids_.begin());
-  std::copy(pass.tree_mask.begin(), pass.tree_mask.end(), tree_mask_.begin());
-  std::copy(pass.block_table.begin(), pass.block_table.end(), block_table_.begin());
-  std::iota(output_rows_.begin(), output_rows_.begin() + pass.num_outputs, num_rows - pass.num_outputs);
-  seq_starts_[1] = num_rows;
-  context_lens_[0] = pass.context;
-  ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), nullptr, binding_.get()));
-  return {reinterpret_cast<const float*>(logits_.data()), pass.num_outputs, num_logits_};
+  std::copy(pass.ids.begin(), pass.ids.end(), buffers_.input_ids.begin());
+  std::iota(buffers_.position_ids.begin(), buffers_.position_ids.begin() + num_rows, pass.context);
+  std::copy(pass.positions.begin(), pass.positions.end(), buffers_.position_ids.begin());
+  std::copy(pass.tree_mask.begin(), pass.tree_mask.end(), buffers_.tree_mask.begin());
+  std::copy(pass.block_table.begin(), pass.block_table.end(), buffers_.block_table.begin());
+  std::iota(buffers_.output_rows.begin(), buffers_.output_rows.begin() + pass.num_outputs,
+            num_rows - pass.num_outputs);
+  buffers_.seq_starts[1] = num_rows;
+  buffers_.context_lens[0] = pass.context;
+  buffers_.upload();
+  run(num_rows, pass.tree_mask.empty(), pass.num_outputs);
+  buffers_.download(sizeof(float) * pass.num_outputs * num_logits_);
+  if (device_) device_->synchronize();
+  return {buffers_.logits, pass.num_outputs, num_logits_};
 }
 
 }  // namespace pilotfish

@@ -9,10 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "cuda_device.h"
 #include "kv_cache.h"
 #include "manifest.h"
 #include "ort.h"
 #include "pages.h"
+#include "pass_buffers.h"
 
 namespace pilotfish {
 
@@ -46,9 +48,9 @@ struct ModelLimits {
 class Model {
  public:
   // Reads and hashes the weights, builds the session and runs one row through it. The model keeps `ort` alive, beside
-  // the other models.
-  Model(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const ModelEntry& entry,
-        const ModelLimits& limits);
+  // the other models. `device` is nullptr on the CPU.
+  Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
+        const ModelEntry& entry, const ModelLimits& limits);
   Model(Model&&) = delete;
 
   int32_t num_logits() const noexcept { return num_logits_; }
@@ -70,22 +72,35 @@ class Model {
   };
 
   void load_session(const std::filesystem::path& folder, const ModelEntry& entry);
+  OrtValuePtr initializer(const TensorEntry& entry);
+  // Runs the session over what is bound; on a device without waiting, from a recorded graph where the shape was seen.
+  void run(int32_t num_rows, bool causal, int32_t num_outputs);
   void bind_fixed_inputs();
   void bind_rows(int32_t num_rows, bool causal);
   void bind_outputs(int32_t num_outputs);
   void bind_input(const char* name, const OrtValue* value);
-  OrtValuePtr ints(std::vector<int32_t>& data, std::span<const int64_t> shape);
+  OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape, ONNXTensorElementDataType type);
+  OrtValuePtr ints(std::span<int32_t> data, std::span<const int64_t> shape);
+
+  // A pass of few rows that was recorded on the device.
+  struct RecordedPass {
+    int32_t num_rows, num_outputs;
+    bool causal;
+    std::unique_ptr<CudaGraph> graph;
+  };
 
   std::shared_ptr<const Ort> ort_;
+  std::shared_ptr<CudaDevice> device_;
   const ModelLimits limits_;
   const int32_t num_logits_;
   const int32_t max_positions_;
-  const Pages weights_;
+  std::optional<Pages> weights_;             // not kept on a device, whose operators have copies
+  std::vector<CudaMemory> device_tensors_;  // f32 initializers
+  std::unique_ptr<CudaOperators> operators_;
+  OrtRunOptionsPtr run_options_;
   std::vector<OrtValuePtr> initializers_;
 
-  std::vector<int32_t> input_ids_, position_ids_, seq_starts_, context_lens_, block_table_, output_rows_;
-  std::vector<uint64_t> tree_mask_;
-  Pages logits_;  // [max_outputs, num_logits]
+  PassBuffers buffers_;
   std::vector<OrtValuePtr> fixed_inputs_;
   std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
   std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]
@@ -96,6 +111,7 @@ class Model {
   OrtSessionPtr session_;
   OrtIoBindingPtr binding_;
   std::optional<KvCache> cache_;
+  std::vector<RecordedPass> recorded_;
 };
 
 }  // namespace pilotfish

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <map>
 #include <mutex>
 
@@ -85,6 +86,45 @@ OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {
   return options;
 }
 
+OrtSessionOptionsPtr Ort::cuda_session_options(int32_t device, void* stream, OrtCustomOpDomain* domain) const {
+  OrtSessionOptions* raw = nullptr;
+  check(ort_abi::CreateSessionOptions(api_, &raw));
+  OrtSessionOptionsPtr options(raw, {api_});
+  // Optimisations look into initializers, and these lie on the device.
+  check(ort_abi::SetSessionGraphOptimizationLevel(api_, raw, ORT_DISABLE_ALL));
+  check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
+  check(ort_abi::DisableMemPattern(api_, raw));
+  check(ort_abi::DisablePerSessionThreads(api_, raw));
+  check(ort_abi::AddSessionConfigEntry(api_, raw, "session.disable_cpu_ep_fallback", "1"));
+  OrtCUDAProviderOptionsV2* provider = nullptr;
+  check_cuda(ort_abi::CreateCUDAProviderOptions(api_, &provider));
+  const std::unique_ptr<OrtCUDAProviderOptionsV2, OrtRelease<ort_abi::ReleaseCUDAProviderOptions>> owner(provider,
+                                                                                                         {api_});
+  const std::string index = std::to_string(device);
+  const std::array<const char*, 2> keys{"device_id", "arena_extend_strategy"};
+  const std::array<const char*, 2> values{index.c_str(), "kSameAsRequested"};
+  check_cuda(ort_abi::UpdateCUDAProviderOptions(api_, provider, keys.data(), values.data(), keys.size()));
+  check_cuda(ort_abi::UpdateCUDAProviderOptionsWithValue(api_, provider, "user_compute_stream", stream));
+  check_cuda(ort_abi::SessionOptionsAppendExecutionProvider_CUDA_V2(api_, raw, provider));
+  check(ort_abi::AddCustomOpDomain(api_, raw, domain));
+  return options;
+}
+
+void Ort::check_cuda(OrtStatus* status) const {
+  if (!status) return;
+  const std::unique_ptr<OrtStatus, OrtRelease<ort_abi::ReleaseStatus>> owner(status, {api_});
+  fail(PF_ORT_MISSING, "ONNX Runtime's CUDA provider cannot be used: ", ort_abi::GetErrorMessage(api_, status),
+       "; pip install 'pilotfish[cuda]' brings onnxruntime-gpu with CUDA's libraries and cuDNN");
+}
+
+OrtRunOptionsPtr Ort::unsynchronised_run() const {
+  OrtRunOptions* raw = nullptr;
+  check(ort_abi::CreateRunOptions(api_, &raw));
+  OrtRunOptionsPtr options(raw, {api_});
+  check(ort_abi::AddRunConfigEntry(api_, raw, "disable_synchronize_execution_providers", "1"));
+  return options;
+}
+
 OrtSessionPtr Ort::create_session(const std::string& path, const OrtSessionOptions* options) const {
   OrtSession* session = nullptr;
   check(ort_abi::CreateSession(api_, env_.get(), path.c_str(), options, &session));
@@ -102,6 +142,16 @@ OrtValuePtr Ort::tensor(void* data, size_t num_bytes, std::span<const int64_t> s
   OrtValue* value = nullptr;
   check(ort_abi::CreateTensorWithDataAsOrtValue(api_, memory_info_.get(), data, num_bytes, shape.data(), shape.size(),
                                                 type, &value));
+  return OrtValuePtr(value, {api_});
+}
+
+OrtValuePtr Ort::cuda_tensor(int32_t device, void* data, size_t num_bytes, std::span<const int64_t> shape,
+                             ONNXTensorElementDataType type) const {
+  OrtMemoryInfo* info = nullptr;
+  check(ort_abi::CreateMemoryInfo(api_, "Cuda", OrtDeviceAllocator, device, OrtMemTypeDefault, &info));
+  const OrtMemoryInfoPtr owner(info, {api_});
+  OrtValue* value = nullptr;
+  check(ort_abi::CreateTensorWithDataAsOrtValue(api_, info, data, num_bytes, shape.data(), shape.size(), type, &value));
   return OrtValuePtr(value, {api_});
 }
 

@@ -23,6 +23,7 @@ struct OrtRelease {
 using OrtEnvPtr = std::unique_ptr<OrtEnv, OrtRelease<ort_abi::ReleaseEnv>>;
 using OrtSessionPtr = std::unique_ptr<OrtSession, OrtRelease<ort_abi::ReleaseSession>>;
 using OrtSessionOptionsPtr = std::unique_ptr<OrtSessionOptions, OrtRelease<ort_abi::ReleaseSessionOptions>>;
+using OrtRunOptionsPtr = std::unique_ptr<OrtRunOptions, OrtRelease<ort_abi::ReleaseRunOptions>>;
 using OrtIoBindingPtr = std::unique_ptr<OrtIoBinding, OrtRelease<ort_abi::ReleaseIoBinding>>;
 using OrtMemoryInfoPtr = std::unique_ptr<OrtMemoryInfo, OrtRelease<ort_abi::ReleaseMemoryInfo>>;
 using OrtValuePtr = std::unique_ptr<OrtValue, OrtRelease<ort_abi::ReleaseValue>>;
@@ -42,14 +43,23 @@ class Ort {
 
   // Options that every session of this library has, the operators of GRAPH.md included.
   OrtSessionOptionsPtr session_options(int32_t num_threads) const;
+  // The same for the CUDA provider, which runs everything on `stream`; no node may fall back to the CPU. The operators
+  // are those of `domain`. Throws PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a library.
+  OrtSessionOptionsPtr cuda_session_options(int32_t device, void* stream, OrtCustomOpDomain* domain) const;
+  // Options of runs that do not wait for the device.
+  OrtRunOptionsPtr unsynchronised_run() const;
   OrtSessionPtr create_session(const std::string& path, const OrtSessionOptions* options) const;
   OrtIoBindingPtr create_binding(OrtSession* session) const;
   // A tensor over the caller's memory, which must outlive it.
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
                      ONNXTensorElementDataType type) const;
+  // The same over memory of a CUDA device.
+  OrtValuePtr cuda_tensor(int32_t device, void* data, size_t num_bytes, std::span<const int64_t> shape,
+                          ONNXTensorElementDataType type) const;
 
  private:
   Ort(const std::string& path, int32_t num_threads);
+  void check_cuda(OrtStatus* status) const;
 
   const OrtApi* api_;
   int32_t num_threads_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 struct OrtAllocator;
+struct OrtCUDAProviderOptionsV2;
 struct OrtCustomOpDomain;
 struct OrtEnv;
 struct OrtIoBinding;
@@ -199,6 +200,15 @@ inline constexpr Function<130, OrtStatus*(OrtSessionOptions*, const char* key, c
     AddSessionConfigEntry;
 inline constexpr Function<150, OrtStatus*(OrtSessionOptions*, const char* name, const OrtValue*)> AddInitializer;
 
+// The CUDA execution provider
+inline constexpr Function<204, OrtStatus*(OrtSessionOptions*, const OrtCUDAProviderOptionsV2*)>
+    SessionOptionsAppendExecutionProvider_CUDA_V2;
+inline constexpr Function<205, OrtStatus*(OrtCUDAProviderOptionsV2**)> CreateCUDAProviderOptions;
+inline constexpr Function<206, OrtStatus*(OrtCUDAProviderOptionsV2*, Names keys, Names values, size_t num_keys)>
+    UpdateCUDAProviderOptions;
+inline constexpr Function<263, OrtStatus*(OrtCUDAProviderOptionsV2*, const char* key, void* value)>
+    UpdateCUDAProviderOptionsWithValue;
+
 // Run options
 inline constexpr Function<39, OrtStatus*(OrtRunOptions**)> CreateRunOptions;
 inline constexpr Function<46, OrtStatus*(OrtRunOptions*)> RunOptionsSetTerminate;
@@ -225,6 +235,8 @@ inline constexpr Function<61, OrtStatus*(const ShapeInfo*, size_t* rank)> GetDim
 inline constexpr Function<62, OrtStatus*(const ShapeInfo*, int64_t* dims, size_t rank)> GetDimensions;
 inline constexpr Function<64, OrtStatus*(const ShapeInfo*, size_t*)> GetTensorShapeElementCount;
 inline constexpr Function<65, OrtStatus*(const OrtValue*, ShapeInfo**)> GetTensorTypeAndShape;
+inline constexpr Function<68, OrtStatus*(const char* name, OrtAllocatorType, int id, OrtMemType, OrtMemoryInfo**)>
+    CreateMemoryInfo;
 inline constexpr Function<69, OrtStatus*(OrtAllocatorType, OrtMemType, OrtMemoryInfo**)> CreateCpuMemoryInfo;
 inline constexpr Function<76, OrtStatus*(OrtAllocator*, void*)> AllocatorFree;
 inline constexpr Function<78, OrtStatus*(OrtAllocator**)> GetAllocatorWithDefaultOptions;
@@ -250,7 +262,10 @@ inline constexpr Function<90, OrtStatus*(const OrtKernelContext*, size_t index, 
     KernelContext_GetInput;
 inline constexpr Function<91, OrtStatus*(OrtKernelContext*, size_t index, const int64_t* dims, size_t rank, OrtValue**)>
     KernelContext_GetOutput;
+inline constexpr Function<193, OrtStatus*(const OrtKernelContext*, void** stream)> KernelContext_GetGPUComputeStream;
 inline constexpr Function<230, OrtStatus*(const OrtKernelInfo*, size_t*)> KernelInfo_GetInputCount;
+inline constexpr Function<232, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetInputName;
+inline constexpr Function<233, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetOutputName;
 inline constexpr Function<244, OrtStatus*(const OrtKernelInfo*, char*, size_t*)> KernelInfo_GetNodeName;
 inline constexpr Function<249, OrtStatus*(const OrtKernelInfo*, size_t index, int* is_constant, const OrtValue**)>
     KernelInfoGetConstantInput_tensor;
@@ -281,6 +296,7 @@ inline constexpr Release<99, ShapeInfo> ReleaseTensorTypeAndShapeInfo;
 inline constexpr Release<100, OrtSessionOptions> ReleaseSessionOptions;
 inline constexpr Release<101, OrtCustomOpDomain> ReleaseCustomOpDomain;
 inline constexpr Release<122, OrtThreadingOptions> ReleaseThreadingOptions;
+inline constexpr Release<208, OrtCUDAProviderOptionsV2> ReleaseCUDAProviderOptions;
 inline constexpr Release<135, OrtIoBinding> ReleaseIoBinding;
 
 }  // namespace ort_abi
