@@ -16,7 +16,12 @@ set(pilotfish_engine_sources
   src/kv_cache.cpp
   src/model.cpp
   src/row_math.cpp
+  src/row_select.cpp
+  src/candidates.cpp
   src/sampler.cpp
+  src/token_history.cpp
+  src/mask_cache.cpp
+  src/processors.cpp
   src/token_chooser.cpp
   src/prefill.cpp
   src/token_tree.cpp

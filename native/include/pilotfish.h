@@ -32,6 +32,8 @@ enum {
   PF_BUDGET_TOO_SMALL = -10, /* the memory plan does not fit the budget */
   PF_CONTEXT_FULL = -11,     /* prompt or output does not fit the context or the free cache blocks */
   PF_UNSUPPORTED = -12,      /* not available on this device or in this build */
+  PF_CALLBACK_FAILED = -13,  /* a callback of the caller's reported a failure */
+  PF_NO_TOKEN_LEFT = -14,    /* bias, bans and mask of a request leave no token to continue with */
   PF_INTERNAL = -99          /* a bug in pilotfish */
 };
 
@@ -85,6 +87,18 @@ typedef struct {
   uint64_t total_bytes;
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
 } pf_engine_info;
+
+/* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32
+ * of mask_out[i / 32] for every id i that may. mask_out holds ceil(num_ids / 32) words, all zero, for the num_ids ids
+ * of the tokenizer. Returns 0, or another number to fail the step with PF_CALLBACK_FAILED. It is called inside
+ * pf_request_step, in its thread, at most once a path and step, never beyond an id that ends the text, and must not
+ * call the engine. */
+typedef int32_t (*pf_mask_callback)(void* user, const int32_t* path, size_t num_path, uint32_t* mask_out);
+
+typedef struct {
+  int32_t id;
+  float bias; /* added to the score; -inf bans the id */
+} pf_logit_bias;
 
 typedef struct {
   uint32_t struct_size;

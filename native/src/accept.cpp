@@ -55,7 +55,12 @@ Step decide(const Verification& verification, std::span<const Distribution> draf
   const TokenTree& tree = verification.tree;
   const int32_t parent = walk.at();
   const int32_t last_drawn = last_drawn_child(tree, parent);
-  verification.chooser.distribution(walk.logits(), walk.prefix(), target);
+  const auto find_target = [&] {
+    if (!verification.chooser.distribution(walk.logits(), walk.prefix(), target)) {
+      verification.chooser.fail_no_token(walk.logits(), walk.prefix());
+    }
+  };
+  find_target();
   double mass = 1;
   int32_t child = parent;
   for (int32_t trial = 0; child < last_drawn; ++trial) {
@@ -69,7 +74,7 @@ Step decide(const Verification& verification, std::span<const Distribution> draf
                       : target.subtract(draft[draw.distribution], static_cast<float>(mass / draw.mass));
     // p equal to q but for rounding leaves nothing: then a rejection is rounding too, and p itself is the residual.
     if (!(mass > 0)) {
-      verification.chooser.distribution(walk.logits(), walk.prefix(), target);
+      find_target();
       break;
     }
   }
@@ -82,10 +87,13 @@ Step decide(const Verification& verification, std::span<const Distribution> draf
 Accepted accept_greedy(const Verification& verification) {
   Walk walk(verification);
   for (;;) {
-    const int32_t best = find_peak(verification.chooser.scores(walk.logits(), walk.prefix())).index;
+    const std::span<const float> scores = verification.chooser.scores(walk.logits(), walk.prefix());
+    if (scores.empty()) verification.chooser.fail_no_token(walk.logits(), walk.prefix());
+    const int32_t best = find_peak(scores).index;
     const int32_t child = verification.tree.find_child(walk.at(), best);
     if (child == TokenTree::kNone) return walk.end(best);
     walk.keep(child);
+    if (verification.chooser.ends_text(best)) return walk.end(best);
   }
 }
 
@@ -96,6 +104,7 @@ Accepted accept_sampled(const Verification& verification, std::span<const Distri
     const Step step = decide(verification, draft, random, walk, scratch);
     if (step.child == TokenTree::kNone) return walk.end(step.id);
     walk.keep(step.child);
+    if (verification.chooser.ends_text(step.id)) return walk.end(step.id);
   }
 }
 

@@ -25,7 +25,9 @@ struct Verification {
 struct Accepted {
   std::array<int32_t, TokenTree::kMaxTokens> path;  // indices of the tree's tokens
   int32_t num_accepted = 0;
-  int32_t next_id = 0;  // after the path: the correction of rejected tokens, or a bonus where none had been drafted
+  // After the path: the correction of rejected tokens, or a bonus where none had been drafted. Of no meaning after a
+  // token that ends the text.
+  int32_t next_id = 0;
 
   int32_t last() const noexcept { return num_accepted == 0 ? TokenTree::kRoot : path[num_accepted - 1]; }
 };

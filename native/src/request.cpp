@@ -217,7 +217,7 @@ size_t Request::emit(const Logits& target, const Accepted& accepted, std::span<p
     const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
     tokens_out[num_emitted] = {.id = id,
                                .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
-                               .logprob = log_prob(target.row(row), id),
+                               .logprob = LogProbs(target.row(row))[id],
                                .seconds = seconds};
     if (is_drafted) row = accepted.path[num_emitted] + 1;
     tokens_.push_back(id);

@@ -132,6 +132,44 @@ PF_ALL_WIDTHS float exp_into(std::span<const float> row, float peak, float scale
   return sum_lanes(sums);
 }
 
+PF_ALL_WIDTHS ExpMoments exp_moments(std::span<const float> row, float peak, float scale) {
+  constexpr float kNoWeight = -100;  // exp_lanes gives 0: keeps 0 * -inf out of the sum
+  const float* data = row.data();
+  const size_t size = row.size();
+  Floats sums{};
+  Floats weighted{};
+  for (size_t i = 0; i < size; i += kLanes) {
+    Floats x;
+    if (i + kLanes <= size) {
+      load(data + i, x);
+    } else {
+      load_tail(data + i, size - i, kLowest, x);
+    }
+    x = (x - peak) * scale;
+    x = x < kNoWeight ? Floats{} + kNoWeight : x;
+    Floats weights = x;
+    exp_lanes(weights);
+    sums += weights;
+    weighted += weights * x;
+  }
+  return {sum_lanes(sums), sum_lanes(weighted)};
+}
+
+PF_ALL_WIDTHS void copy_masked(std::span<const float> row, const uint32_t* mask, float* out) {
+  constexpr Ints kBits = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+  const float* data = row.data();
+  const size_t size = row.size();
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const auto bits = static_cast<int32_t>(mask[i / 32] >> (i % 32) & 0xFFFF);
+    Floats x;
+    load(data + i, x);
+    x = (kBits & bits) != 0 ? x : Floats{} + kLowest;
+    store(x, out + i);
+  }
+  for (; i < size; ++i) out[i] = (mask[i / 32] >> (i % 32) & 1) != 0 ? data[i] : kLowest;
+}
+
 PF_ALL_WIDTHS float subtract_positive(std::span<float> out, const float* other, float factor) {
   float* data = out.data();
   const size_t size = out.size();

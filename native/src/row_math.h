@@ -21,6 +21,16 @@ float exp_sum(std::span<const float> row, float peak, float scale);
 // The same, and out[i] = exp((row[i] - peak) * scale). `out` has row.size() elements.
 float exp_into(std::span<const float> row, float peak, float scale, float* out);
 
+// The sum of w = exp(l), and that of w * l, where l = (x - peak) * scale.
+struct ExpMoments {
+  float sum;
+  float weighted;
+};
+ExpMoments exp_moments(std::span<const float> row, float peak, float scale);
+
+// out[i] = row[i] where bit i of the mask (lowest first in each word) is set, and -inf elsewhere.
+void copy_masked(std::span<const float> row, const uint32_t* mask, float* out);
+
 // out[i] = max(out[i] - factor * other[i], 0); returns the sum of out.
 float subtract_positive(std::span<float> out, const float* other, float factor);
 void multiply(std::span<float> values, float factor);

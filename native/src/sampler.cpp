@@ -5,12 +5,15 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "row_math.h"
 #include "status.h"
 
 namespace pilotfish {
 namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 void check_finite(float sum) {
   if (!std::isfinite(sum)) fail(PF_INTERNAL, "the model's logits are not numbers");
@@ -101,123 +104,108 @@ void Distribution::restore(int32_t id, float prob) {
   if (const size_t index = find(id); index < probs.size()) probs[index] = prob;
 }
 
-Sampler::Sampler(size_t max_ids) {
+Sampler::Sampler(size_t max_ids) : scores_(max_ids), candidates_(max_ids) {
   const size_t num_blocks = (max_ids + kPeakBlock - 1) / kPeakBlock;
   block_peaks_.reserve(num_blocks);
   sorted_peaks_.reserve(num_blocks);
-  candidates_.reserve(max_ids);
 }
 
-void Sampler::process(std::span<const float> logits, const SamplingOptions& options, Distribution& out) {
+bool Sampler::process(std::span<const float> logits, const SamplingOptions& options, Distribution& out) {
   assert(options.temperature > 0);
-  const float scale = 1.0f / options.temperature;
   // By the options alone: a draft that scores fewer ids must give the same kind.
-  out.is_dense = options.top_k <= 0 && options.top_p >= 1 && options.min_p <= 0;
+  out.is_dense = options.top_k <= 0 && options.top_p >= 1 && options.min_p <= 0 && options.typical_p >= 1;
   out.ids.clear();
+  out.probs.clear();
+  if (logits.empty()) return false;
   if (out.is_dense) {
+    const float peak = find_peak(logits).value;
+    if (peak == kNothing) return false;
     out.probs.resize(logits.size());
-    const float sum = exp_into(logits, find_peak(logits).value, scale, out.probs.data());
+    const float sum = exp_into(logits, peak, 1.0f / options.temperature, out.probs.data());
     check_finite(sum);
     multiply(out.probs, 1.0f / sum);
-    return;
+    return true;
   }
-  block_peaks_.resize((logits.size() + kPeakBlock - 1) / kPeakBlock);
-  block_peaks(logits, block_peaks_.data());
+  find_block_peaks(logits);
   const float peak = *std::max_element(block_peaks_.begin(), block_peaks_.end());
+  if (peak == kNothing) return false;
   check_finite(peak);
   process_sparse(logits, peak, options);
-  std::sort(candidates_.begin(), candidates_.end(), [](auto& a, auto& b) { return a.id < b.id; });
-  float sum = 0;
-  for (const Candidate& candidate : candidates_) sum += candidate.weight;
-  check_finite(sum);
-  out.probs.clear();
-  for (const Candidate& candidate : candidates_) {
-    out.ids.push_back(candidate.id);
-    out.probs.push_back(candidate.weight / sum);
-  }
+  const auto mass = static_cast<float>(candidates_.mass());
+  check_finite(mass);
+  out.ids.assign(candidates_.ids().begin(), candidates_.ids().end());
+  out.probs.assign(candidates_.weights().begin(), candidates_.weights().end());
+  multiply(out.probs, 1 / mass);
+  return true;
 }
 
-// Leaves the candidates of all filters, in no order. Each filter first bounds the logits, so that few tokens are looked
-// at.
+// Leaves the candidates of all filters. What is known of the first filter bounds the logits of those that pass it, so
+// that few tokens are looked at.
 void Sampler::process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options) {
   const float scale = 1.0f / options.temperature;
-  const auto bound_of_weight = [&](float weight) { return peak + options.temperature * std::log(weight) - 1e-3f; };
-  const auto top_k = static_cast<size_t>(options.top_k);
-  float mass = 0;
-  float least = -std::numeric_limits<float>::infinity();
-  if (top_k > 0 && top_k < block_peaks_.size()) {
-    // The k-th largest block peak: at least k tokens reach it, so that the k-th token does too.
-    sorted_peaks_ = block_peaks_;
-    const auto kth = sorted_peaks_.begin() + (top_k - 1);
-    std::nth_element(sorted_peaks_.begin(), kth, sorted_peaks_.end(), std::greater<>());
-    least = *kth;
-  } else if (top_k == 0 && options.top_p < 1) {
-    // Tokens below (1 - top_p) / n of the mass are, even all together, in the part that is cut.
-    mass = exp_sum(logits, peak, scale);
-    check_finite(mass);
-    least = bound_of_weight((1 - options.top_p) * mass / static_cast<float>(logits.size()));
-  } else if (top_k == 0) {
-    least = bound_of_weight(options.min_p);
-  }
-  collect(logits, least);
-  if (top_k > 0 && top_k < candidates_.size()) keep_top_k(top_k);
-  for (Candidate& candidate : candidates_) candidate.weight = std::exp((candidate.logit - peak) * scale);
-  if (options.top_p < 1) {
-    if (top_k > 0) {
-      for (const Candidate& candidate : candidates_) mass += candidate.weight;
-    }
-    keep_top_p(static_cast<double>(options.top_p) * mass);
-  }
-  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < options.min_p; });
-}
-
-void Sampler::collect(std::span<const float> logits, float least) {
-  candidates_.clear();
-  for (size_t block = 0; block < block_peaks_.size(); ++block) {
-    if (!(block_peaks_[block] >= least)) continue;
-    const size_t end = std::min(logits.size(), (block + 1) * kPeakBlock);
-    for (size_t i = block * kPeakBlock; i < end; ++i) {
-      if (logits[i] >= least) candidates_.push_back({static_cast<int32_t>(i), logits[i], 0});
-    }
-  }
-}
-
-void Sampler::keep_top_k(size_t top_k) {
-  const auto kth = candidates_.begin() + (top_k - 1);
-  std::nth_element(candidates_.begin(), kth, candidates_.end(), [](auto& a, auto& b) { return a.logit > b.logit; });
-  const float least = kth->logit;
-  std::erase_if(candidates_, [=](const Candidate& candidate) { return candidate.logit < least; });
-}
-
-// Keeps a token while those before it, from the likeliest down and the lower id first, weigh less than `mass`: halves
-// the range that holds the last one kept until it is a single token.
-void Sampler::keep_top_p(double mass) {
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+  // Of tokens with a height, the logit; a little lower, for rounding.
+  const auto logit_at = [&](float height) { return peak + options.temperature * (height - 1e-3f); };
+  // Tokens below this height have, even all together, no more than `share` of the mass.
+  const auto height_of_rest = [&](float share, float mass) {
+    return std::log(share * mass / static_cast<float>(logits.size()));
   };
-  size_t begin = 0;
-  size_t end = candidates_.size();
-  double weight_before = 0;
-  while (end - begin > 1) {
-    const size_t middle = begin + (end - begin) / 2;
-    std::nth_element(candidates_.begin() + begin, candidates_.begin() + middle, candidates_.begin() + end, before);
-    double weight = weight_before;
-    for (size_t i = begin; i < middle; ++i) weight += candidates_[i].weight;
-    if (weight < mass) {
-      begin = middle;
-      weight_before = weight;
-    } else {
-      end = middle;
-    }
+  const auto top_k = static_cast<size_t>(std::max(options.top_k, 0));
+  double mass = 0;
+  float least = kNothing;
+  std::optional<float> mean_height;
+  if (top_k > 0) {
+    least = kth_block_peak(top_k);
+  } else if (options.top_p < 1) {
+    mass = exp_sum(logits, peak, scale);
+    least = logit_at(height_of_rest(1 - options.top_p, static_cast<float>(mass)));
+  } else if (options.min_p > 0) {
+    least = logit_at(std::log(options.min_p));
+  } else {
+    const ExpMoments moments = exp_moments(logits, peak, scale);
+    mass = moments.sum;
+    mean_height = moments.weighted / moments.sum;
+    // Those above the first bound suffice for the mass; as far as the farthest of them, others may be among the
+    // nearest.
+    least = logit_at(std::min(height_of_rest(1 - options.typical_p, moments.sum), 2 * *mean_height));
   }
-  candidates_.resize(std::min(begin + 1, candidates_.size()));
+  check_finite(static_cast<float>(mass));
+  candidates_.collect(logits, block_peaks_, least);
+  if (top_k > 0) candidates_.keep_top_k(top_k);
+  candidates_.weigh(peak, scale);
+  if (options.top_p < 1) candidates_.keep_top_p(options.top_p * (top_k > 0 ? candidates_.mass() : mass));
+  if (options.min_p > 0) candidates_.keep_min_p(options.min_p);
+  if (options.typical_p < 1) {
+    if (!mean_height) {
+      mass = candidates_.mass();
+      mean_height = candidates_.mean_height();
+    }
+    candidates_.keep_nearest(*mean_height, options.typical_p * mass);
+  }
 }
 
-float log_prob(std::span<const float> logits, int32_t id) {
-  const float peak = find_peak(logits).value;
-  const float sum = exp_sum(logits, peak, 1);
+void Sampler::find_likeliest(std::span<const float> logits, std::span<int32_t> ids_out) {
+  find_block_peaks(logits);
+  candidates_.collect(logits, block_peaks_, kth_block_peak(ids_out.size()));
+  candidates_.find_largest(ids_out);
+}
+
+void Sampler::find_block_peaks(std::span<const float> logits) {
+  block_peaks_.resize((logits.size() + kPeakBlock - 1) / kPeakBlock);
+  block_peaks(logits, block_peaks_.data());
+}
+
+float Sampler::kth_block_peak(size_t k) {
+  if (k > block_peaks_.size()) return kNothing;
+  sorted_peaks_ = block_peaks_;
+  const auto kth = sorted_peaks_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(sorted_peaks_.begin(), kth, sorted_peaks_.end(), std::greater<>());
+  return *kth;
+}
+
+LogProbs::LogProbs(std::span<const float> logits) : logits_(logits), peak_(find_peak(logits).value) {
+  const float sum = exp_sum(logits, peak_, 1);
   check_finite(sum);
-  return logits[id] - peak - std::log(sum);
+  log_sum_ = std::log(sum);
 }
 
 }  // namespace pilotfish

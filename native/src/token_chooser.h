@@ -4,32 +4,46 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
+#include "processors.h"
 #include "sampler.h"
 
 namespace pilotfish {
 
-// What stands before a row.
-struct Prefix {
-  std::span<const int32_t> tokens;  // the sequence so far
-  std::span<const int32_t> path;    // drafted after it, down to the row
-};
-
 class TokenChooser {
  public:
   // `sampler` must outlive it.
-  TokenChooser(const SamplingOptions& options, Sampler& sampler) noexcept : options_(options), sampler_(sampler) {}
+  TokenChooser(const SamplingOptions& sampling, Sampler& sampler);
+  // Allocates what the processors need for the longest sequence.
+  TokenChooser(const SamplingOptions& sampling, Sampler& sampler, const ProcessorOptions& processors,
+               const SequenceLimits& limits);
 
-  bool is_greedy() const noexcept { return options_.temperature == 0; }
-  // The row after the processors; valid until the next call. May be shorter than the vocabulary.
+  bool is_greedy() const noexcept { return sampling_.temperature == 0; }
+  // Whether the text ends with this id: nothing is drafted or accepted after it.
+  bool ends_text(int32_t id) const noexcept;
+
+  // The row after the processors; valid until the next call. May be shorter than the vocabulary. Empty when they leave
+  // no token: a drafter then stops there, the target fails with fail_no_token().
   std::span<const float> scores(std::span<const float> logits, const Prefix& prefix);
-  // The scores after the warpers. Not for greedy decoding, which takes the likeliest score.
-  void distribution(std::span<const float> logits, const Prefix& prefix, Distribution& out);
+  // The scores after the warpers. Not for greedy decoding, which takes the likeliest score. False, and an empty
+  // distribution, when no token is left.
+  bool distribution(std::span<const float> logits, const Prefix& prefix, Distribution& out) {
+    return distribution(logits, prefix, sampling_.temperature, out);
+  }
+  // The same at another temperature, for drafts.
+  bool distribution(std::span<const float> logits, const Prefix& prefix, float temperature, Distribution& out);
+  // Throws PF_NO_TOKEN_LEFT with the options that ban tokens, or PF_INTERNAL if the model gave no number.
+  [[noreturn]] void fail_no_token(std::span<const float> logits, const Prefix& prefix) const;
 
  private:
-  const SamplingOptions options_;
+  const SamplingOptions sampling_;
+  const ProcessorOptions options_;
+  const int32_t num_prompt_tokens_;
   Sampler& sampler_;
+  std::optional<Processors> processors_;  // none: the options change no score
 };
 
 }  // namespace pilotfish

@@ -128,7 +128,7 @@ void test_log_prob() {
   const std::vector<float> logits = random_logits(777, 9);
   double sum = 0;
   for (const float x : logits) sum += std::exp(double{x});
-  for (const int32_t id : {0, 5, 776}) CHECK_NEAR(pilotfish::log_prob(logits, id), logits[id] - std::log(sum), 3e-6);
+  for (const int32_t id : {0, 5, 776}) CHECK_NEAR(pilotfish::LogProbs(logits)[id], logits[id] - std::log(sum), 3e-6);
 }
 
 void test_logits_that_are_not_numbers_are_refused() {
@@ -137,7 +137,7 @@ void test_logits_that_are_not_numbers_are_refused() {
   Distribution out;
   CHECK_ERROR(PF_INTERNAL, "not numbers", Sampler(100).process(logits, {.temperature = 1}, out));
   CHECK_ERROR(PF_INTERNAL, "not numbers", Sampler(100).process(logits, {.temperature = 1, .top_p = 0.9f}, out));
-  CHECK_ERROR(PF_INTERNAL, "not numbers", pilotfish::log_prob(logits, 0));
+  CHECK_ERROR(PF_INTERNAL, "not numbers", pilotfish::LogProbs{logits});
 }
 
 }  // namespace

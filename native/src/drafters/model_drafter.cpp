@@ -90,13 +90,14 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   const std::span<const float> row = logits.first(num_ids_);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(row, prefix);
+    if (scores.empty()) return;  // the draft scores no token that may follow
     pick_children(scores, {}, 1 / exp_sum(scores, find_peak(scores).value, 1), parent, count, out.tree);
   } else if (request.shape.is_dynamic()) {
-    request.chooser.distribution(row, prefix, scratch_);
+    if (!request.chooser.distribution(row, prefix, scratch_)) return;
     pick_children(scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
   } else {
     Distribution& distribution = out.distributions[out.num_distributions];
-    request.chooser.distribution(row, prefix, distribution);
+    if (!request.chooser.distribution(row, prefix, distribution)) return;
     draw_children(request, parent, count, distribution, out);
   }
 }
@@ -170,7 +171,8 @@ void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Toke
   for (int32_t i = 0; i < tree.size(); ++i) {
     const TreeToken& token = tree[i];
     const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
-    if (token.depth == depth && is_known && token.path_prob >= request.least_confidence) level_.push_back(i);
+    const bool is_wanted = token.path_prob >= request.least_confidence && !request.chooser.ends_text(token.id);
+    if (token.depth == depth && is_known && is_wanted) level_.push_back(i);
   }
   const size_t room = size_t(std::max(0, tree.limits().max_tokens - num_rows_));
   if (request.shape.is_dynamic()) {
