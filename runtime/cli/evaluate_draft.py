@@ -81,8 +81,9 @@ def _show(bundle: str, scores: tuple[DraftScores, ...], costs: PassCosts) -> Non
     out().print(table("tokens a round, and predicted speed against plain decoding", header, rows))
     best = max(chains, key=lambda chain: chain.speedup)
     show(
-        f"draft {costs.first_draft_ms:.2f} ms for a round's first token and {costs.draft_ms:.2f} ms for each further "
-        f"one, target {costs.verify_ms[1]:.2f} ms; best over all prompts: K = {best.chain}, {best.tokens_per_s:.1f} tokens/s, {best.speedup:.2f} x plain"
+        f"draft {costs.first_draft_ms:.2f} ms for a round's first token and {costs.draft_ms:.2f} ms for a further one, "
+        f"target {costs.verify_ms[1]:.2f} ms; best over all prompts: K = {best.chain}, "
+        f"{best.tokens_per_s:.1f} tokens/s, {best.speedup:.2f} x plain"
     )
 
 
