@@ -4,6 +4,7 @@ set(pilotfish_engine_sources
   src/status.cpp
   src/options.cpp
   src/sha256.cpp
+  src/atomic_file.cpp
   src/manifest.cpp
   src/pages.cpp
   src/bundle_files.cpp
@@ -30,8 +31,10 @@ set(pilotfish_engine_sources
   src/drafters/model_drafter.cpp
   src/lookup_index.cpp
   src/lookup_rates.cpp
+  src/lookup_store.cpp
   src/drafters/lookup_drafter.cpp
   src/round_costs.cpp
+  src/calibration.cpp
   src/controller.cpp
   src/verify.cpp
   src/accept.cpp
@@ -43,10 +46,12 @@ set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wn
 
 set(pilotfish_engine_tests
   accept_test
+  calibration_test
   controller_test
   kv_blocks_test
   lookup_drafter_test
   lookup_index_test
+  lookup_store_test
   manifest_test
   memory_plan_test
   prefix_cache_test

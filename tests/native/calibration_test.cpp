@@ -1,0 +1,104 @@
+#include "calibration.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "check.h"
+
+namespace {
+
+using pilotfish::CalibrationFile;
+using pilotfish::PassCosts;
+using pilotfish::RoundCosts;
+
+PassCosts table() { return {.rows = {1, 4, 8}, .contexts = {0, 100}, .seconds = {{{1, 2, 4}, {2, 3, 5}}}}; }
+
+void test_costs_between_and_beyond() {
+  const PassCosts costs = table();
+  CHECK_NEAR(costs.at(1, 0), 1, 1e-12);
+  CHECK_NEAR(costs.at(8, 100), 5, 1e-12);
+  CHECK_NEAR(costs.at(2, 0), 4.0 / 3, 1e-12);
+  CHECK_NEAR(costs.at(4, 50), 2.5, 1e-12);
+  CHECK_NEAR(costs.at(4, 300), 5, 1e-12);
+  CHECK_NEAR(costs.at(16, 0), 8, 1e-12);
+  CHECK(PassCosts({.rows = {1}, .contexts = {0, 0}, .seconds = {{{3}, {3}}}}).at(5, 7) == 3);
+}
+
+void test_noise_is_smoothed() {
+  PassCosts costs{.rows = {1, 2, 3, 4}, .contexts = {0, 9}, .seconds = {{{1, 3, 2, 4}, {0.5, 1, 5, 5}}}};
+  costs.smooth();
+  CHECK(costs.seconds[0] == (std::vector<double>{1, 2.5, 2.5, 4}));
+  CHECK(costs.seconds[1] == (std::vector<double>{1, 2.5, 5, 5}));  // nor does a longer context cost less
+}
+
+void test_a_guess_goes_by_the_bytes() {
+  const RoundCosts costs = RoundCosts::guess(100, 10);
+  CHECK(!costs.is_measured);
+  CHECK_NEAR(costs.draft->at(1, 0) / costs.verify.at(1, 0), 0.1, 1e-12);
+  CHECK_NEAR(costs.verify.at(5, 700) / costs.verify.at(1, 700), 1.32, 1e-9);
+  CHECK(!RoundCosts::guess(100, 0).draft);
+}
+
+void test_measures_what_passes_take() {
+  using std::chrono::microseconds;
+  int32_t most_rows = 0;
+  const auto pass = [&](int32_t num_rows, int32_t context) {
+    most_rows = std::max(most_rows, num_rows);
+    CHECK(context + num_rows <= 200);
+    std::this_thread::sleep_for(microseconds(200 + 50 * num_rows));
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const RoundCosts costs = pilotfish::measure_costs(
+      {.verify = pass, .draft = pass, .most_verified = 9, .most_drafted = 32, .max_context = 200});
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+  CHECK(costs.is_measured);
+  CHECK_EQ(costs.verify.rows.back(), 9);
+  CHECK_EQ(costs.draft->rows.back(), 32);
+  CHECK_EQ(most_rows, 32);
+  CHECK(costs.verify.at(1, 50) >= 250e-6);
+  CHECK(costs.draft->at(32, 50) >= 1800e-6);
+}
+
+void test_costs_are_kept() {
+  const auto folder = std::filesystem::temp_directory_path() / ("pilotfish-costs-" + std::to_string(::getpid()));
+  const CalibrationFile file{folder / "made", "some machine"};
+  CHECK(!pilotfish::read_costs(file));
+  const RoundCosts costs{.verify = table(), .draft = table(), .is_measured = true};
+  pilotfish::keep_costs(file, costs);
+  const auto found = pilotfish::read_costs(file);
+  CHECK(found && found->verify.seconds == table().seconds && found->draft->rows == table().rows);
+  CHECK(!pilotfish::read_costs({file.folder, "another machine"}));
+  CHECK(!pilotfish::read_costs({"", "some machine"}));
+  for (const char* content : {"", "{", "[]", "{\"format\": 1}",
+                              "{\"format\": \"pilotfish-calibration 1\", \"key\": \"some machine\", \"verify\": "
+                              "{\"rows\": [1], \"contexts\": [0, 1], \"seconds\": [[0], [1]]}}"}) {
+    std::ofstream(file.path()) << content;
+    CHECK(!pilotfish::read_costs(file));
+  }
+  // A folder that is a file keeps nothing, and nobody minds.
+  pilotfish::keep_costs({file.path(), "some machine"}, costs);
+  CHECK(!pilotfish::read_costs({file.path(), "some machine"}));
+  std::filesystem::remove_all(folder);
+}
+
+void test_the_build_is_described() {
+  const std::string found = pilotfish::describe_build_and_machine();
+  CHECK(found.size() > 64 && found == pilotfish::describe_build_and_machine());
+}
+
+}  // namespace
+
+int main() {
+  test_costs_between_and_beyond();
+  test_noise_is_smoothed();
+  test_a_guess_goes_by_the_bytes();
+  test_measures_what_passes_take();
+  test_costs_are_kept();
+  test_the_build_is_described();
+  return check::result();
+}

@@ -1,0 +1,145 @@
+#include "lookup_store.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "atomic_file.h"
+#include "check.h"
+
+namespace {
+
+using pilotfish::LookupIndex;
+using pilotfish::LookupStore;
+
+constexpr int32_t kNumIds = 100;
+constexpr uint64_t kBytes = 1 << 16;
+const std::string kTokenizer(64, 'a');
+
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / ("pilotfish-store-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  Folder(Folder&&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::filesystem::path file() const { return path_ / "deeper" / "app.store"; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<int32_t> text(int32_t first, int32_t length) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((first + i) % kNumIds);
+  return ids;
+}
+
+void write(const std::filesystem::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+void test_texts_survive() {
+  const Folder folder;
+  {
+    LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+    CHECK_EQ(store.index().size(), 0);
+    store.save();
+    CHECK(!std::filesystem::exists(folder.file()));  // nothing to write
+    store.add(text(3, 10));
+    store.add(text(3, 10));  // there already
+    store.add({});
+    store.add(text(50, 4));
+    CHECK_EQ(store.index().size(), 16);
+    store.save();
+  }
+  LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+  std::vector<int32_t> expected = text(3, 10);
+  expected.push_back(LookupIndex::kNone);
+  for (const int32_t id : text(50, 4)) expected.push_back(id);
+  expected.push_back(LookupIndex::kNone);
+  const auto found = store.index().tokens();
+  CHECK(std::vector<int32_t>(found.begin(), found.end()) == expected);
+  std::vector<LookupIndex::Match> room(2);
+  CHECK_EQ(store.index().find(text(3, 5), room).size(), 1u);
+}
+
+void test_the_latest_texts_stay() {
+  const Folder folder;
+  LookupStore store(folder.file(), kTokenizer, kNumIds, LookupStore::kLeastBytes);
+  const int32_t most = store.index().max_tokens();
+  for (int32_t i = 0; i < 200; ++i) store.add(text(i, 50));
+  CHECK(store.index().size() <= most);
+  CHECK(store.index().size() >= most / 2);
+  const std::vector<int32_t> last = text(199, 50);
+  const auto found = store.index().tokens();
+  CHECK(std::vector<int32_t>(found.end() - 51, found.end() - 1) == last);
+  store.add(text(0, 10 * most));
+  CHECK_EQ(store.index().size(), most);
+  store.save();
+  CHECK(std::filesystem::file_size(folder.file()) <= LookupStore::kLeastBytes);
+}
+
+void test_a_store_that_has_shrunk_keeps_its_end() {
+  const Folder folder;
+  LookupStore large(folder.file(), kTokenizer, kNumIds, kBytes);
+  large.add(text(0, 5000));
+  large.save();
+  LookupStore small(folder.file(), kTokenizer, kNumIds, LookupStore::kLeastBytes);
+  CHECK_EQ(small.index().size(), small.index().max_tokens());
+  CHECK_EQ(small.index().tokens().back(), LookupIndex::kNone);
+}
+
+void test_what_is_refused() {
+  const Folder folder;
+  const auto open = [&](const std::string& tokenizer, int32_t num_ids) {
+    LookupStore(folder.file(), tokenizer, num_ids, kBytes);
+  };
+  LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+  store.add(text(0, 100));
+  store.save();
+  const std::string good = *pilotfish::read_file(folder.file(), kBytes);
+  check::expect_error(__FILE__, __LINE__, PF_PAIR_MISMATCH, "the bundle's is bbbb",
+                      [&] { open(std::string(64, 'b'), kNumIds); });
+  check::expect_error(__FILE__, __LINE__, PF_BUNDLE_CORRUPT, "expected ids below 50", [&] { open(kTokenizer, 50); });
+  for (size_t length : {size_t{0}, size_t{10}, good.size() - 1}) {
+    write(folder.file(), good.substr(0, length));
+    check::expect_error(__FILE__, __LINE__, PF_BUNDLE_CORRUPT, "cut short", [&] { open(kTokenizer, kNumIds); });
+  }
+  std::string damaged = good;
+  damaged.back() ^= 1;
+  write(folder.file(), damaged);
+  check::expect_error(__FILE__, __LINE__, PF_BUNDLE_CORRUPT, "expected sha256", [&] { open(kTokenizer, kNumIds); });
+}
+
+// A file is replaced as a whole, and what cannot be written says why.
+void test_files_are_replaced() {
+  const Folder folder;
+  pilotfish::write_file(folder.file(), "one");
+  pilotfish::write_file(folder.file(), "two");
+  CHECK(*pilotfish::read_file(folder.file(), 3) == "two");
+  size_t num_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.file().parent_path())) {
+    num_files += entry.is_regular_file() ? 1 : 0;
+  }
+  CHECK_EQ(num_files, 1u);
+  check::expect_error(__FILE__, __LINE__, PF_FILE_MISSING, "at most 2",
+                      [&] { pilotfish::read_file(folder.file(), 2); });
+  check::expect_error(__FILE__, __LINE__, PF_FILE_MISSING, "cannot be written",
+                      [&] { pilotfish::write_file(folder.file() / "below a file", "x"); });
+  CHECK(!pilotfish::read_file(folder.file().parent_path() / "none", 9).has_value());
+}
+
+}  // namespace
+
+int main() {
+  test_texts_survive();
+  test_the_latest_texts_stay();
+  test_a_store_that_has_shrunk_keeps_its_end();
+  test_what_is_refused();
+  test_files_are_replaced();
+  return check::result();
+}
