@@ -55,5 +55,9 @@ class UnsupportedError(PilotfishError, NotImplementedError):
     """Not available on this device or in this build."""
 
 
+class CudaError(PilotfishError, RuntimeError):
+    """A CUDA call failed; the message names it, its file and line."""
+
+
 class InternalError(PilotfishError, RuntimeError):
     """A bug in pilotfish."""

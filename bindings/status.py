@@ -19,6 +19,7 @@ EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
     lib.PF_BUDGET_TOO_SMALL: errors.BudgetTooSmallError,
     lib.PF_CONTEXT_FULL: errors.ContextFullError,
     lib.PF_UNSUPPORTED: errors.UnsupportedError,
+    lib.PF_CUDA_FAILED: errors.CudaError,
     lib.PF_INTERNAL: errors.InternalError,
 }
 

@@ -13,9 +13,33 @@ set(CMAKE_CUDA_ARCHITECTURES ${pilotfish_cuda_targets} ${pilotfish_cuda_newest}-
 enable_language(CUDA)
 
 add_library(pilotfish_cuda SHARED
+  cuda/attention_prefill.cu
+  cuda/attention_prepare.cu
+  cuda/attention_split.cu
+  cuda/embedding.cu
   cuda/lowbit_linear.cu
   cuda/lowbit_plan.cu
-  cuda/lowbit_repack.cu)
-target_include_directories(pilotfish_cuda PUBLIC cuda ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
-set_target_properties(pilotfish_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-target_compile_options(pilotfish_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-Wall,-Wextra,-Werror>)
+  cuda/lowbit_repack.cu
+  cuda/paged_attention.cu
+  cuda/rms_norm.cu
+  cuda/operators/cuda_device.cpp
+  cuda/operators/embedding_op.cpp
+  cuda/operators/linear_op.cpp
+  cuda/operators/model_context.cpp
+  cuda/operators/node_io.cpp
+  cuda/operators/paged_attention_op.cpp
+  ops/kernel_io.cpp)
+target_include_directories(pilotfish_cuda PUBLIC cuda cuda/operators include src ops cpu
+                           ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+list(JOIN PILOTFISH_CUDA_ARCHITECTURES ", " pilotfish_cuda_names)
+target_compile_definitions(pilotfish_cuda PRIVATE PILOTFISH_CUDA_TARGETS="${pilotfish_cuda_names}")
+set_target_properties(pilotfish_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
+                      CUDA_VISIBILITY_PRESET hidden)
+target_compile_options(pilotfish_cuda PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-Wall,-Wextra,-Werror>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffunction-sections>)
+# kernel_io.cpp has more than is used here.
+target_link_options(pilotfish_cuda PRIVATE -Wl,--gc-sections -Wl,-z,defs)
+if(PILOTFISH_PYTHON)
+  install(TARGETS pilotfish_cuda LIBRARY DESTINATION pilotfish/bindings)
+endif()

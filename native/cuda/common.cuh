@@ -61,6 +61,14 @@ __device__ __forceinline__ void copy_16(uint32_t target, const void* source, int
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(valid_bytes) : "memory");
 }
 
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Returns when all but the last kPending committed groups of this thread have landed.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 #if __CUDA_ARCH__ >= 900
 /// One contiguous piece (16-byte multiples) by the copy engine; arrives at the barrier once it has landed.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int num_bytes, uint32_t barrier) {
@@ -119,11 +127,61 @@ __device__ __forceinline__ void wait_for_predecessors() {
 #endif
 }
 
+/// Code built for 9.0 and later waits for its predecessors itself; older code must not be started early.
+template <class Kernel>
+cudaError_t starts_early(Kernel kernel, bool* early_out) {
+  cudaFuncAttributes attributes;
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+  *early_out = status == cudaSuccess && attributes.ptxVersion >= 90;
+  return status;
+}
+
+/// Launches a kernel that begins with wait_for_predecessors(), before its predecessor has ended where that is possible.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threads, size_t shared_bytes,
+                         cudaStream_t stream, const Arguments&... arguments) {
+  bool early = false;
+  if (const cudaError_t status = starts_early(kernel, &early); status != cudaSuccess) return status;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(num_threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  constexpr size_t kDefaultSharedBytes = 48 << 10;
+  if (shared_bytes > kDefaultSharedBytes) {
+    const cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (status != cudaSuccess) return status;
+  }
+  return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+// ---- f16 ----
+
+inline constexpr float kMaxHalf = 65504.0f;
+
+__device__ __forceinline__ __half saturated_half(float value) {
+  return __float2half_rn(fminf(fmaxf(value, -kMaxHalf), kMaxHalf));
+}
+
 // ---- tensor cores ----
 
 /// Four 8x8 f16 matrices; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&fragment)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// The same, each matrix transposed.
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&fragment)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                : "r"(address)
                : "memory");

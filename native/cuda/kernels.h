@@ -12,8 +12,9 @@ namespace pilotfish::cuda {
 /// Rows (tokens) that one pass of the low-bit linear takes at most.
 inline constexpr int kMaxLinearRows = 64;
 
-/// Symmetric integer weights with one f16 scale a block of 32 input columns; `native/GRAPH.md` gives the packed bytes.
-enum class WeightFormat { kInt4, kInt8 };
+/// Integer weights with one f16 scale a block of 32 input columns, kInt4Asym with an f16 offset beside it;
+/// `native/GRAPH.md` gives the packed bytes.
+enum class WeightFormat { kInt4, kInt4Asym, kInt8 };
 
 /// What decides how work is divided: read from the device once, at load.
 struct DeviceLimits {
@@ -49,17 +50,21 @@ struct LowbitLinear {
   OutputType output_type;
   Activation activation;
   int num_rows;     // 1..kMaxLinearRows
+  void* halves_out; // f16 copy of out (kF32 only) for a linear that reads it without a norm, or null
   float* partials;  // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
                     // shared by all linears of a stream
 };
 
 /// Reads the limits of the current device.
 cudaError_t read_device_limits(DeviceLimits* limits_out);
+/// Whether this library has code for the current device.
+cudaError_t has_kernels();
 
 /// One thread block a multiprocessor, where there is work for all.
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits);
 
-/// Bytes of the repacked weight of `shape`.
+/// Bytes of a weight of `shape` as the bundle packs it, and repacked.
+size_t packed_lowbit_bytes(const LowbitShape& shape);
 size_t lowbit_weight_bytes(const LowbitShape& shape);
 /// Bytes of `partials` for `num_rows` rows.
 size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows);
@@ -68,11 +73,76 @@ size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows);
 /// tensor-core operands are read in. `weights_out` holds lowbit_weight_bytes().
 cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream);
 
+/// out[row] = scale * weight[ids[row]], f32 [num_rows, in_features], from a repacked weight. Ids outside 0..N - 1 give
+/// NaN.
+cudaError_t launch_embedding(const LowbitShape& shape, const void* weights, const int32_t* ids, int num_rows,
+                             float scale, float* out, cudaStream_t stream);
+
+/// out = f16(x / rms(x) * weight) a row, saturating; without `weight` just f16(x). num_columns a multiple of 4.
+cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, int num_rows, int num_columns,
+                            void* halves_out, cudaStream_t stream);
+
 /// y = W x (+ bias), SwiGLU where asked, (+ residual). f16 activations times exact integers, f32 scales and sums. A
 /// row's bits do not depend on num_rows. On compute capability 9.0 and later it starts before its predecessor in the
 /// stream has ended and reads its weights ahead: the weights must be complete before that predecessor is launched.
 /// Blocks of a launch wait for each other's sums: do not run it beside another such kernel on a stream of higher
 /// priority. Returns cudaErrorInvalidValue for sizes outside the limits above.
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
+
+// ---- paged attention ----
+
+inline constexpr int kMaxHeadDim = 256;
+/// Passes of at most so many rows cut the context over thread blocks.
+inline constexpr int kMaxSplitRows = 64;
+
+struct AttentionShape {
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;  // a multiple of 8, at most kMaxHeadDim
+  int rotary_dim;
+  bool is_interleaved;  // pairs rotate instead of halves
+  float scale;
+  int sliding_window;  // 0: none
+  float softcap;       // 0: none
+  float norm_epsilon;
+};
+
+/// Inputs of `native/GRAPH.md`, all in device memory.
+struct PagedAttention {
+  AttentionShape shape;
+  int num_rows;
+  int num_seqs;
+  int max_blocks;  // columns of block_table
+  int block_size;
+  const float* qkv;
+  const int32_t* position_ids;
+  const int32_t* seq_starts;
+  const int32_t* context_lens;
+  const int32_t* block_table;
+  const uint64_t* tree_mask;  // null: causal
+  const float* cos;
+  const float* sin;
+  const float* q_norm;  // or null
+  const float* k_norm;  // or null
+  void* key_cache;      // f16
+  void* value_cache;
+  void* queries;    // scratch, f16 [num_rows, num_heads, head_dim]
+  float* partials;  // scratch, attention_partial_bytes()
+  int* arrivals;    // scratch, attention_arrival_bytes(), zero before the first launch and again after each one
+  float* out;       // [num_rows, num_heads head_dim]
+  void* halves_out; // f16 copy of out, or null
+};
+
+/// Scratch for passes of up to `max_rows` rows and sequences of max_blocks blocks.
+size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
+size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int num_seqs);
+
+/// Normalises, rotates and writes the rows' keys and values into the cache, leaves their queries in `queries`.
+cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream_t stream);
+
+/// Attention of the prepared queries over the cache. A row's bits depend on its query and on the keys and values it
+/// sees, in their order, alone: keys are taken by 32 with a softmax of their own, by 128 into a split, and splits are
+/// added in order, whoever computes them.
+cudaError_t launch_paged_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream);
 
 }  // namespace pilotfish::cuda

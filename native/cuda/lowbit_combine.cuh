@@ -102,6 +102,7 @@ __device__ void write_output(const LowbitLinear& linear, int token, int column, 
   } else {
     if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
     static_cast<float*>(linear.out)[index] = value;
+    if (linear.halves_out) static_cast<__half*>(linear.halves_out)[index] = saturated_half(value);
   }
 }
 

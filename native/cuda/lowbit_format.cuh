@@ -37,6 +37,7 @@ struct Int4 {
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
   static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
   static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
+  static constexpr bool kHasOffsets = false;
   static constexpr uint32_t kOffsets[2] = {0xDC20DC20, 0xCE00CE00};  // -(256 + 8), -(16 + 8)
   using ScaleVector = uint4;                                         // 2 rows by kBlocks
 
@@ -50,6 +51,15 @@ struct Int4 {
   }
 };
 
+/// Four bits a weight, w = scale * n + offset: the same words with n unsigned; an offset for each scale follows the
+/// scales in the same order.
+struct Int4Asym : Int4 {
+  static constexpr int kPieceBytes = kIntegerBytes + 2 * kScaleBytes;
+  static constexpr bool kHasOffsets = true;
+  static constexpr uint32_t kOffsets[2] = {0xDC00DC00, 0xCC00CC00};  // -256, -16
+  static constexpr float kSumOfOffsetSum = -0x1p-8f;  // rows 0..7: offset sum -> sum of the activations
+};
+
 /// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1;
 /// bytes 2, 3 row g + 8; the second word has columns 2t + 8 and 2t + 9.
 struct Int8 {
@@ -57,6 +67,7 @@ struct Int8 {
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
   static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
   static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
+  static constexpr bool kHasOffsets = false;
   static constexpr uint32_t kOffsets[2] = {0xE480E480, 0xE480E480};  // -(1024 + 128)
   using ScaleVector = uint2;
 
@@ -78,6 +89,7 @@ struct UnitGrid {
   int num_chunks;
 
   __host__ __device__ int num_units() const { return num_groups * num_chunks; }
+  __host__ __device__ int group_of(int piece) const { return piece / pieces_per_group; }
   __host__ __device__ int pieces_of_group(int group) const {
     const int left = num_pieces - group * pieces_per_group;
     return left < pieces_per_group ? left : pieces_per_group;
@@ -100,9 +112,21 @@ UnitGrid unit_grid(const LowbitShape& shape) {
 }
 
 inline UnitGrid unit_grid(const LowbitShape& shape) {
-  return shape.format == WeightFormat::kInt4 ? unit_grid<Int4>(shape) : unit_grid<Int8>(shape);
+  return shape.format == WeightFormat::kInt8 ? unit_grid<Int8>(shape) : unit_grid<Int4>(shape);
 }
 
-static_assert(Int4::kPieceBytes % 16 == 0 && Int8::kPieceBytes % 16 == 0, "bulk copies move 16-byte multiples");
+inline size_t piece_bytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt4:
+      return Int4::kPieceBytes;
+    case WeightFormat::kInt4Asym:
+      return Int4Asym::kPieceBytes;
+    case WeightFormat::kInt8:
+      break;
+  }
+  return Int8::kPieceBytes;
+}
+
+static_assert(Int4::kPieceBytes % 16 == 0 && Int4Asym::kPieceBytes % 16 == 0 && Int8::kPieceBytes % 16 == 0, "bulk copies move 16-byte multiples");
 
 }  // namespace pilotfish::cuda

@@ -43,6 +43,7 @@ struct Weights {
   uint32_t operands[AtOnce<Format, Shape>::kBlocks][kTilesPerPiece][2][4];
   alignas(16) uint32_t words[kTilesPerPiece][kWordsPerVector];
   alignas(16) __half scale[kTilesPerPiece][2][Format::kBlocks];
+  alignas(16) __half offset[kTilesPerPiece][2][Format::kHasOffsets ? Format::kBlocks : 1];
 
   __device__ __forceinline__ void load_scales(const uint8_t* piece) {
     using ScaleVector = typename Format::ScaleVector;
@@ -51,6 +52,10 @@ struct Weights {
     for (int tile = 0; tile < kTilesPerPiece; ++tile) {
       *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
           reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
+      if constexpr (Format::kHasOffsets) {
+        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) = reinterpret_cast<const ScaleVector*>(
+            piece + kIntegerBytes + Format::kScaleBytes)[tile * 8 + lane / 4];
+      }
     }
   }
 
@@ -95,8 +100,15 @@ __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const We
     const uint32_t (&operands)[2][4] = weights.operands[block][tile];
     const float4 part = multiply(operands[1], columns[2], columns[3],
                                  multiply(operands[0], columns[0], columns[1], offsets[block][tokens]));
-    add_scaled(sums[tile][first_tokens + tokens], part, __half2float(weights.scale[tile][0][first_block + block]),
+    float4& sum = sums[tile][first_tokens + tokens];
+    add_scaled(sum, part, __half2float(weights.scale[tile][0][first_block + block]),
                __half2float(weights.scale[tile][1][first_block + block]));
+    if constexpr (Format::kHasOffsets) {
+      const float even = offsets[block][tokens].x * Format::kSumOfOffsetSum;
+      const float odd = offsets[block][tokens].y * Format::kSumOfOffsetSum;
+      add_scaled(sum, make_float4(even, odd, even, odd), __half2float(weights.offset[tile][0][first_block + block]),
+                 __half2float(weights.offset[tile][1][first_block + block]));
+    }
   }
 }
 
@@ -217,15 +229,6 @@ int stages_that_fit(const DeviceLimits& limits) {
   return static_cast<int>(std::min<size_t>((budget - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
 }
 
-/// Code built for 9.0 and later waits for its predecessors itself; older code must not be started early.
-template <class Kernel>
-cudaError_t starts_early(Kernel kernel, bool* early_out) {
-  cudaFuncAttributes attributes;
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
-  *early_out = status == cudaSuccess && attributes.ptxVersion >= 90;
-  return status;
-}
-
 template <class Format, class Shape>
 cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
   const auto kernel = lowbit_linear_kernel<Format, Shape>;
@@ -235,23 +238,9 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
   params.num_stages = stages_that_fit<Format, Shape>(limits);
   if (params.num_stages < 1) return cudaErrorInvalidConfiguration;
 
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(linear.plan.num_blocks);
-  config.blockDim = dim3(Shape::kThreads);
-  config.dynamicSmemBytes = Ring::kBarrierBytes + static_cast<size_t>(params.num_stages) * Stage<Format, Shape>::kBytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-
-  bool early = false;
-  if (const cudaError_t status = starts_early(kernel, &early); status != cudaSuccess) return status;
-  config.numAttrs = early ? 1 : 0;
-  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                  static_cast<int>(config.dynamicSmemBytes));
-  if (status != cudaSuccess) return status;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  const size_t shared_bytes =
+      Ring::kBarrierBytes + static_cast<size_t>(params.num_stages) * Stage<Format, Shape>::kBytes;
+  return launch_early(kernel, dim3(linear.plan.num_blocks), Shape::kThreads, shared_bytes, stream, params);
 }
 
 template <class Format>
@@ -275,8 +264,15 @@ bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
 
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
   if (!is_valid(linear, limits)) return cudaErrorInvalidValue;
-  return linear.shape.format == WeightFormat::kInt4 ? launch_for_rows<Int4>(linear, limits, stream)
-                                                    : launch_for_rows<Int8>(linear, limits, stream);
+  switch (linear.shape.format) {
+    case WeightFormat::kInt4:
+      return launch_for_rows<Int4>(linear, limits, stream);
+    case WeightFormat::kInt4Asym:
+      return launch_for_rows<Int4Asym>(linear, limits, stream);
+    case WeightFormat::kInt8:
+      break;
+  }
+  return launch_for_rows<Int8>(linear, limits, stream);
 }
 
 }  // namespace pilotfish::cuda

@@ -10,10 +10,18 @@ LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limi
   return {std::min(limits.num_sms, unit_grid(shape).num_units())};
 }
 
+size_t packed_lowbit_bytes(const LowbitShape& shape) {
+  constexpr size_t kTile = 16, kGroup = 64, kInt4Bytes = 576, kInt4AsymBytes = 640, kInt8Bytes = 1088;
+  const size_t tiles = (shape.out_features + kTile - 1) / kTile, groups = (shape.in_features + kGroup - 1) / kGroup;
+  const size_t group_bytes = shape.format == WeightFormat::kInt4       ? kInt4Bytes
+                             : shape.format == WeightFormat::kInt4Asym ? kInt4AsymBytes
+                                                                       : kInt8Bytes;
+  return tiles * groups * group_bytes;
+}
+
 size_t lowbit_weight_bytes(const LowbitShape& shape) {
   const UnitGrid grid = unit_grid(shape);
-  const size_t piece_bytes = shape.format == WeightFormat::kInt4 ? Int4::kPieceBytes : Int8::kPieceBytes;
-  return static_cast<size_t>(grid.num_pieces) * grid.num_chunks * piece_bytes;
+  return static_cast<size_t>(grid.num_pieces) * grid.num_chunks * piece_bytes(shape.format);
 }
 
 size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows) {

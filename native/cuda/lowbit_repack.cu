@@ -23,6 +23,11 @@ struct PackedInt4 {
   }
 };
 
+struct PackedInt4Asym : PackedInt4 {
+  static constexpr int kGroupBytes = 640;
+  static constexpr uint32_t kZero = 0;
+};
+
 struct PackedInt8 {
   static constexpr int kGroupBytes = 1088;
   static constexpr int kIntegers = 1024;
@@ -48,11 +53,12 @@ struct Source {
     const uint8_t* at = group(tile, column);
     return at ? Packed::integer(at, row, column % kGroupColumns) : Packed::kZero;
   }
-  __device__ uint16_t scale(int tile, int row, int column) const {
+  /// f16 bits; `plane` 0 is the scale, 1 the offset.
+  __device__ uint16_t scale(int plane, int tile, int row, int column) const {
     const uint8_t* at = group(tile, column);
     if (!at) return 0;
-    return reinterpret_cast<const uint16_t*>(
-        at + Packed::kIntegers)[column % kGroupColumns / kBlockColumns * kTileRows + row];
+    const int block = column % kGroupColumns / kBlockColumns;
+    return reinterpret_cast<const uint16_t*>(at + Packed::kIntegers)[(plane * 2 + block) * kTileRows + row];
   }
 };
 
@@ -108,11 +114,12 @@ __global__ void repack_kernel(Source<Packed> source, uint8_t* weights, UnitGrid 
       operand_word<Format>(source, first_tile + vector / 2, first_column + vector % 2 * (Format::kChunkColumns / 2),
                            word / kWordsPerVector % kWarpSize, word % kWordsPerVector);
 
-  if (word < kScalesPerPiece) {  // [tile][g][row half][block]
+  if (word < kScalesPerPiece * (Format::kHasOffsets ? 2 : 1)) {  // [plane][tile][g][row half][block]
     const int block = word % Format::kBlocks;
     const int row = word / (2 * Format::kBlocks) % 8 + word / Format::kBlocks % 2 * 8;
+    const int tile = first_tile + word / (kTileRows * Format::kBlocks) % kTilesPerPiece;
     reinterpret_cast<uint16_t*>(target + kIntegerBytes)[word] =
-        source.scale(first_tile + word / (kTileRows * Format::kBlocks), row, first_column + block * kBlockColumns);
+        source.scale(word / kScalesPerPiece, tile, row, first_column + block * kBlockColumns);
   }
 }
 
@@ -130,8 +137,15 @@ cudaError_t repack(const LowbitShape& shape, const void* packed, void* weights_o
 }  // namespace
 
 cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* weights_out, cudaStream_t stream) {
-  return shape.format == WeightFormat::kInt4 ? repack<Int4, PackedInt4>(shape, packed, weights_out, stream)
-                                             : repack<Int8, PackedInt8>(shape, packed, weights_out, stream);
+  switch (shape.format) {
+    case WeightFormat::kInt4:
+      return repack<Int4, PackedInt4>(shape, packed, weights_out, stream);
+    case WeightFormat::kInt4Asym:
+      return repack<Int4Asym, PackedInt4Asym>(shape, packed, weights_out, stream);
+    case WeightFormat::kInt8:
+      break;
+  }
+  return repack<Int8, PackedInt8>(shape, packed, weights_out, stream);
 }
 
 }  // namespace pilotfish::cuda

@@ -34,6 +34,7 @@ enum {
   PF_UNSUPPORTED = -12,      /* not available on this device or in this build */
   PF_CALLBACK_FAILED = -13,  /* a callback of the caller's reported a failure */
   PF_NO_TOKEN_LEFT = -14,    /* bias, bans and mask of a request leave no token to continue with */
+  PF_CUDA_FAILED = -15,      /* a CUDA call failed; the message names it, its file and line */
   PF_INTERNAL = -99          /* a bug in pilotfish */
 };
 

@@ -54,9 +54,7 @@ pf_generate_options default_generate_options() noexcept {
 
 void check_options(const pf_engine_options& options) {
   check_size("pf_engine_options", options.struct_size, sizeof options);
-  if (options.device != PF_DEVICE_CPU) {
-    fail(PF_UNSUPPORTED, "device ", options.device, " is not in this build; PF_DEVICE_CPU (0) is");
-  }
+  check_range("device", options.device, int32_t{PF_DEVICE_CPU}, int32_t{PF_DEVICE_CUDA});
   if (!options.ort_library) fail(PF_INVALID_ARGUMENT, "ort_library is NULL, it must name libonnxruntime.so");
   check_range("num_threads", options.num_threads, 0, kMostThreads);
   check_range("max_context", options.max_context, 0, kMostContext);

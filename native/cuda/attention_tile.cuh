@@ -1,0 +1,155 @@
+// Which queries and keys a thread block of attention works on, and how they come into shared memory.
+#pragma once
+
+#include "attention_chunk.cuh"
+#include "attention_rows.cuh"
+#include "common.cuh"
+#include "kernels.h"
+
+namespace pilotfish::cuda {
+
+inline constexpr int kAttentionWarps = 4;
+inline constexpr int kAttentionThreads = kAttentionWarps * kWarpSize;
+
+/// How the rows of a pass and the query heads that share a key head are cut into tiles of at most kQueries queries.
+struct Tiling {
+  int rows;    // of a tile; 1 with a tree mask: every row has its own list of keys
+  int heads;   // of a tile
+  int parts;   // tiles that share the heads of a group
+  int num_tiles;  // upper bound
+
+  static Tiling of(const PagedAttention& a, int num_queries) {
+    const int group = a.shape.num_heads / a.shape.num_kv_heads;
+    Tiling tiling;
+    tiling.heads = group < num_queries ? group : num_queries;
+    tiling.parts = (group + tiling.heads - 1) / tiling.heads;
+    tiling.rows = a.tree_mask ? 1 : num_queries / tiling.heads;
+    const int row_tiles = (a.num_rows + tiling.rows - 1) / tiling.rows + (a.tree_mask ? 0 : a.num_seqs - 1);
+    tiling.num_tiles = row_tiles * tiling.parts;
+    return tiling;
+  }
+};
+
+struct Tile {
+  SequenceRows sequence;
+  int first_row;  // of the pass
+  int num_rows;   // 0: nothing to do
+  int first_head;
+  int num_heads;
+  unsigned long long mask;  // of the tile's one row, 0: causal
+
+  __device__ Tile(const PagedAttention& a, const Tiling& tiling, int index, int kv_head) {
+    const int group = a.shape.num_heads / a.shape.num_kv_heads;
+    const int in_group = index % tiling.parts * tiling.heads;
+    first_head = kv_head * group + in_group;
+    num_heads = min(tiling.heads, group - in_group);
+    int tiles_left = index / tiling.parts;
+    num_rows = 0;
+    for (int i = 0; i < a.num_seqs; ++i) {
+      sequence = sequence_rows(a, i);
+      const int num_tiles = (sequence.num_rows + tiling.rows - 1) / tiling.rows;
+      if (tiles_left < num_tiles) {
+        first_row = sequence.first_row + tiles_left * tiling.rows;
+        num_rows = min(tiling.rows, sequence.first_row + sequence.num_rows - first_row);
+        break;
+      }
+      tiles_left -= num_tiles;
+    }
+    mask = a.tree_mask && num_rows > 0
+               ? __ldcg(reinterpret_cast<const unsigned long long*>(a.tree_mask) + first_row)
+               : 0;
+  }
+
+  __device__ bool has(const Tiling& tiling, int query) const {
+    return query / tiling.heads < num_rows && query % tiling.heads < num_heads;
+  }
+  /// Index of a query in [rows of the pass, num_heads].
+  __device__ size_t index(const PagedAttention& a, const Tiling& tiling, int query) const {
+    return static_cast<size_t>(first_row + query / tiling.heads) * a.shape.num_heads + first_head +
+           query % tiling.heads;
+  }
+  __device__ KeyRange keys(const PagedAttention& a, const Tiling& tiling, int query) const {
+    if (!has(tiling, query)) return {1, 0};
+    return keys_of_row(a, sequence, first_row + query / tiling.heads);
+  }
+
+  /// From the first to the last key that any of the queries sees; the same in all lanes.
+  __device__ KeyRange all_keys(const PagedAttention& a, const Tiling& tiling, int first_query, int num_queries) const {
+    int first = INT_MAX, last = -1;
+    for (int query = threadIdx.x % kWarpSize; query < num_queries; query += kWarpSize) {
+      if (!has(tiling, first_query + query)) continue;
+      const KeyRange seen = keys(a, tiling, first_query + query);
+      first = min(first, seen.first);
+      last = max(last, seen.last);
+    }
+    return {__reduce_min_sync(~0u, first), __reduce_max_sync(~0u, last)};
+  }
+};
+
+/// Copies queries first..first + 16 of the tile to shared memory by one warp; those that do not exist are zero.
+template <int kDim>
+__device__ void load_queries(const PagedAttention& a, const Tiling& tiling, const Tile& tile, int first_query,
+                             uint32_t target) {
+  constexpr int kVectors = kDim / 8;
+  for (int i = threadIdx.x % kWarpSize; i < kTileQueries * kVectors; i += kWarpSize) {
+    const int query = first_query + i / kVectors, column = i % kVectors * 8;
+    const bool exists = tile.has(tiling, query) && column < a.shape.head_dim;
+    const auto* source = static_cast<const __half*>(a.queries);
+    if (exists) source += tile.index(a, tiling, query) * a.shape.head_dim + column;
+    copy_16(target + i / kVectors * kRowBytes<kDim> + column * 2, source, exists ? 16 : 0);
+  }
+}
+
+/// This lane's key of a chunk: its cell in the pool, -1 where nobody sees it.
+__device__ __forceinline__ int lane_cell(const PagedAttention& a, const Tile& tile, const KeyRange& seen,
+                                         int first_key) {
+  const int key = first_key + threadIdx.x % kWarpSize;
+  if (key < seen.first || key > seen.last) return -1;
+  return tile.sequence.cell(a, slot_of_key(tile.sequence, tile.mask, key));
+}
+
+/// Copies kNumKeys keys (or values) from key `first` of a chunk on, by one warp. `cell` is lane_cell().
+template <int kDim, int kNumKeys>
+__device__ __forceinline__ void load_keys(const PagedAttention& a, const void* cache, int kv_head, int cell, int first,
+                                          uint32_t target) {
+  constexpr int kVectors = kDim / 8;
+  static_assert(kNumKeys * kVectors % kWarpSize == 0, "all lanes take part in every shuffle");
+#pragma unroll 4
+  for (int i = threadIdx.x % kWarpSize; i < kNumKeys * kVectors; i += kWarpSize) {
+    const int key = first + i / kVectors, column = i % kVectors * 8;
+    const int from = __shfl_sync(~0u, cell, key);
+    const bool exists = from >= 0 && column < a.shape.head_dim;
+    const auto* source = static_cast<const __half*>(cache);
+    if (exists) source += (static_cast<size_t>(from) * a.shape.num_kv_heads + kv_head) * a.shape.head_dim + column;
+    copy_16(target + key * kRowBytes<kDim> + column * 2, source, exists ? 16 : 0);
+  }
+}
+
+/// Writes a finished element of the output.
+__device__ __forceinline__ void write_result(const PagedAttention& a, size_t query, int column, float value) {
+  const size_t at = query * a.shape.head_dim + column;
+  a.out[at] = value;
+  if (a.halves_out) static_cast<__half*>(a.halves_out)[at] = saturated_half(value);
+}
+
+// The two ways to put chunks together; both give a row the same bits.
+
+/// Few rows: splits of the context over thread blocks.
+cudaError_t launch_split_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream);
+/// Many rows: a block walks all keys of 64 queries.
+cudaError_t launch_prefill_attention(const PagedAttention& attention, cudaStream_t stream);
+
+inline int max_splits(int max_blocks, int block_size) {
+  return (max_blocks * block_size + kSplitKeys - 1) / kSplitKeys;
+}
+
+/// Calls launch.operator()<kDim>() with the smallest compiled head size that holds head_dim.
+template <class Launch>
+cudaError_t for_head_dim(int head_dim, const Launch& launch) {
+  if (head_dim <= 64) return launch.template operator()<64>();
+  if (head_dim <= 96) return launch.template operator()<96>();
+  if (head_dim <= 128) return launch.template operator()<128>();
+  return launch.template operator()<256>();
+}
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,25 @@
+// The operator Embedding of GRAPH.md on a CUDA device.
+#pragma once
+
+#include <array>
+
+#include "cuda_operator.h"
+
+namespace pilotfish::cuda {
+
+class EmbeddingOp {
+ public:
+  static constexpr const char* kName = "Embedding";
+  static constexpr std::array<Input, 2> kInputs = {
+      {{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32}, {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, Input::Place::kHost}}};
+
+  EmbeddingOp(ModelContext& context, const NodeInfo& node);
+  void enqueue(const NodeIo& io, cudaStream_t stream) const;
+
+ private:
+  LowbitShape shape_;
+  float scale_;
+  const void* weights_;
+};
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,38 @@
+// The operator Linear of GRAPH.md on a CUDA device.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "cuda_operator.h"
+
+namespace pilotfish::cuda {
+
+class LinearOp {
+ public:
+  static constexpr const char* kName = "Linear";
+  static constexpr std::array<Input, 5> kInputs = {
+      {{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, Input::Place::kHost},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};
+
+  LinearOp(ModelContext& context, const NodeInfo& node);
+  void enqueue(const NodeIo& io, cudaStream_t stream) const;
+
+ private:
+  // The input as f16 [num_rows, in_features]: normalised, copied by its producer, or converted here.
+  const void* halves(const Tensor& x, const Tensor& norm_weight, cudaStream_t stream) const;
+
+  ModelContext& context_;
+  LowbitShape shape_;
+  Activation activation_;
+  float norm_epsilon_;
+  bool has_norm_;
+  std::string input_name_, output_name_;
+  LowbitPlan plan_;
+  const void* weights_;
+};
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,113 @@
+#include "paged_attention_op.h"
+
+#include "checked.h"
+
+namespace pilotfish::cuda {
+namespace {
+
+enum InputIndex : size_t {
+  kQkv,
+  kPositionIds,
+  kSeqStarts,
+  kContextLens,
+  kBlockTable,
+  kTreeMask,
+  kCos,
+  kSin,
+  kKeyCache,
+  kValueCache,
+  kQNorm,
+  kKNorm
+};
+
+constexpr int64_t kMaxHeads = 1024;
+constexpr int64_t kMaxWindow = int64_t{1} << 30;
+
+int integer(const NodeInfo& node, const char* name, int64_t least, int64_t most) {
+  return static_cast<int>(node.integer(name, least, most));
+}
+
+}  // namespace
+
+PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
+    : context_(context),
+      shape_{.num_heads = integer(node, "num_heads", 1, kMaxHeads),
+             .num_kv_heads = integer(node, "num_kv_heads", 1, kMaxHeads),
+             .head_dim = integer(node, "head_dim", 8, kMaxHeadDim),
+             .rotary_dim = integer(node, "rotary_dim", 0, kMaxHeadDim),
+             .is_interleaved = node.integer("interleaved", 0, 1) == 1,
+             .scale = node.real("scale"),
+             .sliding_window = integer(node, "sliding_window", 0, kMaxWindow),
+             .softcap = node.real("softcap"),
+             .norm_epsilon = node.real("norm_epsilon")},
+      output_name_(node.output_name(0)) {
+  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is " + std::to_string(shape_.num_heads) +
+                                                           ", not a multiple of num_kv_heads, " +
+                                                           std::to_string(shape_.num_kv_heads));
+  require(shape_.head_dim % 8 == 0,
+          "head_dim is " + std::to_string(shape_.head_dim) + ", not a multiple of 8 as the CUDA kernels need");
+  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim,
+          "rotary_dim is " + std::to_string(shape_.rotary_dim) + ", not even and at most head_dim, " +
+              std::to_string(shape_.head_dim));
+  context_.reserve_attention(shape_);
+}
+
+PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
+  const Tensor qkv = io.input(kQkv), positions = io.input(kPositionIds);
+  const Tensor seq_starts = io.input(kSeqStarts), context_lens = io.input(kContextLens);
+  const Tensor block_table = io.input(kBlockTable), tree_mask = io.input(kTreeMask);
+  const Tensor cos = io.input(kCos), sin = io.input(kSin);
+  const Tensor keys = io.input(kKeyCache), values = io.input(kValueCache);
+  const Tensor q_norm = io.input(kQNorm), k_norm = io.input(kKNorm);
+
+  require_shape("qkv", qkv, {-1, int64_t{shape_.num_heads + 2 * shape_.num_kv_heads} * shape_.head_dim});
+  require_shape("context_lens", context_lens, {1});  // scratch is for one sequence
+  const int64_t num_rows = qkv.dims[0];
+  const CudaPassLimits& pass = context_.pass();
+  require(num_rows <= pass.max_rows, "qkv has shape " + qkv.shape_text() + ", more rows than the largest pass");
+  require_shape("position_ids", positions, {num_rows});
+  require_shape("seq_starts", seq_starts, {2});
+  require_shape("block_table", block_table, {1, pass.max_blocks});
+  const bool is_causal = tree_mask.count() == 0;
+  require_shape("tree_mask", tree_mask, {is_causal ? 0 : num_rows});
+  require(is_causal || num_rows <= kMaxSplitRows, "a pass with tree_mask has " + std::to_string(num_rows) +
+                                                      " rows, at most " + std::to_string(kMaxSplitRows));
+  require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
+  require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
+  require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, shape_.head_dim});
+  require_shape("value_cache", values, {keys.dims[0], pass.block_size, shape_.num_kv_heads, shape_.head_dim});
+  if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
+  if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  return {.shape = shape_,
+          .num_rows = static_cast<int>(num_rows),
+          .num_seqs = 1,
+          .max_blocks = pass.max_blocks,
+          .block_size = pass.block_size,
+          .qkv = qkv.as<const float>(),
+          .position_ids = positions.as<const int32_t>(),
+          .seq_starts = seq_starts.as<const int32_t>(),
+          .context_lens = context_lens.as<const int32_t>(),
+          .block_table = block_table.as<const int32_t>(),
+          .tree_mask = is_causal ? nullptr : tree_mask.as<const uint64_t>(),
+          .cos = cos.as<const float>(),
+          .sin = sin.as<const float>(),
+          .q_norm = q_norm.as<const float>(),
+          .k_norm = k_norm.as<const float>(),
+          .key_cache = keys.data,
+          .value_cache = values.data,
+          .queries = context_.queries(),
+          .partials = context_.attention_partials(),
+          .arrivals = context_.arrivals(),
+          .out = io.output(0, {num_rows, int64_t{shape_.num_heads} * shape_.head_dim}),
+          .halves_out = nullptr};
+}
+
+void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
+  PagedAttention attention = checked_inputs(io);
+  if (attention.num_rows == 0) return;
+  attention.halves_out = context_.begin_halves_of(output_name_);
+  PILOTFISH_CUDA_CHECK(launch_attention_prepare(attention, stream));
+  PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, context_.limits(), stream));
+}
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,23 @@
+// Sizes of attention's scratch and the choice between its two kernels. Host arithmetic only.
+#include "attention_tile.cuh"
+
+namespace pilotfish::cuda {
+
+size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size) {
+  const int num_rows = max_rows < kMaxSplitRows ? max_rows : kMaxSplitRows;
+  const size_t num_partials = static_cast<size_t>(num_rows) * shape.num_heads * max_splits(max_blocks, block_size);
+  return num_partials * (shape.head_dim + 2) * sizeof(float);
+}
+
+size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int num_seqs) {
+  const int num_rows = max_rows < kMaxSplitRows ? max_rows : kMaxSplitRows;
+  return static_cast<size_t>(num_rows + num_seqs) * shape.num_heads * sizeof(int);
+}
+
+cudaError_t launch_paged_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream) {
+  if (!is_valid(attention)) return cudaErrorInvalidValue;
+  return attention.num_rows <= kMaxSplitRows ? launch_split_attention(attention, limits, stream)
+                                             : launch_prefill_attention(attention, stream);
+}
+
+}  // namespace pilotfish::cuda
