@@ -1,8 +1,9 @@
 """What users import: Engine, and what it yields. Never imports torch, nor ONNX Runtime's Python module."""
 
+from .async_stream import AsyncTokenStream
 from .engine import Engine, memory_plan
 from .options import GenerateOptions
 from .results import Event, Result, Stats
 from .token_stream import TokenStream
 
-__all__ = ["Engine", "Event", "GenerateOptions", "Result", "Stats", "TokenStream", "memory_plan"]
+__all__ = ["AsyncTokenStream", "Engine", "Event", "GenerateOptions", "Result", "Stats", "TokenStream", "memory_plan"]

@@ -15,6 +15,7 @@ from pilotfish.bindings import (
     calls,
 )
 
+from .async_stream import AsyncTokenStream
 from .chat_template import ChatTemplate
 from .manifest import Manifest, read_manifest
 from .memory import parse_bytes
@@ -131,6 +132,17 @@ class Engine:
         """Answer a conversation and yield one Event a token; arguments and errors are chat()'s."""
         return self._open(self.encode_chat(messages), GenerateOptions(**options))
 
+    def astream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> AsyncTokenStream:
+        """stream() for asyncio: ``async for event in engine.astream(...)``. Rounds run in a worker thread."""
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+        return self._open_async(ids, GenerateOptions(**options))
+
+    def astream_chat(
+        self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]
+    ) -> AsyncTokenStream:
+        """stream_chat() for asyncio, as astream() is stream()."""
+        return self._open_async(self.encode_chat(messages), GenerateOptions(**options))
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt, with the begin-of-text id where the model expects one."""
         return self._tokenizer.encode(text)
@@ -185,6 +197,11 @@ class Engine:
             request=request,
             stop_strings=options.stop_strings,
         )
+
+    def _open_async(self, ids: Sequence[int], options: GenerateOptions) -> AsyncTokenStream:
+        self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
+        options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
+        return AsyncTokenStream(lambda: self._open(ids, options))
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
         return prompt_array(ids, min(self._manifest.tokenizer.size, self._info.vocab_size))

@@ -67,6 +67,10 @@ class TokenStream(Iterator[Event]):
             self._run_round()
         return self._ready.popleft()
 
+    def next_ready(self) -> Event | None:
+        """The next event if an earlier round gave it; None instead of running a round."""
+        return self._ready.popleft() if self._ready else None
+
     def result(self) -> Result:
         """Run to the end and return the whole generation, events that were already taken included."""
         for _ in self:

@@ -89,6 +89,41 @@ def test_cancel_from_another_thread(engine: Engine) -> None:
     assert len(result.token_ids) < 200
 
 
+@pytest.mark.parametrize("num_draft_tokens", [0, 8])
+def test_cancel_while_another_thread_runs_rounds(engine: Engine, num_draft_tokens: int) -> None:
+    """The round that runs then is the last one."""
+    reached, events = threading.Event(), []
+    with engine.stream(PROMPT, max_new_tokens=200, num_draft_tokens=num_draft_tokens, ignore_eos=True) as stream:
+
+        def run() -> None:
+            for event in stream:
+                events.append((time.perf_counter(), event))
+                if len(events) >= 5:
+                    reached.set()
+                    time.sleep(0.002)
+
+        reader = threading.Thread(target=run)
+        reader.start()
+        assert reached.wait(20)
+        stream.cancel()
+        cancelled = time.perf_counter()
+        reader.join()
+        assert stream.finish_reason == "cancelled"
+    late = [event.origin for seconds, event in events if seconds > cancelled]
+    # What a round gave earlier may still be read, and one round may have been running.
+    assert sum(origin in ("plain", "corrected", "bonus") for origin in late) <= 2
+
+
+def test_events_carry_the_time_since_the_request(engine: Engine) -> None:
+    start = time.perf_counter()
+    with engine.stream(PROMPT, max_new_tokens=30, num_draft_tokens=4) as stream:
+        for event in stream:
+            assert 0 < event.seconds <= time.perf_counter() - start
+        stats = stream.stats
+    passes = stats.prefill_seconds + stats.draft_seconds + stats.verify_seconds
+    assert passes <= event.seconds + 0.01
+
+
 def test_a_closed_stream_yields_nothing_more(engine: Engine) -> None:
     stream = engine.stream(PROMPT, max_new_tokens=50, ignore_eos=True)
     next(stream)
