@@ -32,6 +32,20 @@ Record = TypeVar("Record", EngineInfo, RequestStats)
 
 _ORIGINS = tuple(Origin)
 _ORT_VERSION_BYTES = 64
+_PLAIN_OPTIONS = (
+    "max_new_tokens",
+    "num_draft_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "tree_nodes",
+    "tree_depth",
+    "typical_epsilon",
+    "typical_delta",
+)
+_FLAGS = ("has_draft", "lossy")
 
 
 def version() -> str:
@@ -108,17 +122,21 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
     out = ffi.new("pf_request**")
     struct = ffi.new("pf_generate_options*")
     lib.pf_generate_options_init(struct)
-    for name in ("max_new_tokens", "num_draft_tokens", "temperature", "top_k", "top_p", "min_p", "seed"):
+    for name in _PLAIN_OPTIONS:
         setattr(struct, name, getattr(options, name))
     struct.ignore_eos = int(options.ignore_eos)
     struct.adaptive_draft = int(options.adaptive_draft)
     struct.reuse_prefix = int(options.reuse_prefix)
+    widths = ffi.new("int32_t[]", list(options.tree_widths))
+    struct.tree_widths, struct.num_tree_widths = widths, len(options.tree_widths)
+    temperatures = ffi.new("float[]", list(options.draft_temperatures))
+    struct.draft_temperatures, struct.num_draft_temperatures = temperatures, len(options.draft_temperatures)
     stop_ids = ffi.new("int32_t[]", list(options.stop_ids))
     struct.stop_ids = stop_ids
     struct.num_stop_ids = len(options.stop_ids)
     ids_view = ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32))
     check(lib.pf_request_open(engine.pointer, ids_view, len(ids), struct, out))
-    return RequestHandle(out[0], lib.pf_request_close, options.num_draft_tokens + 1)
+    return RequestHandle(out[0], lib.pf_request_close, options.most_tokens)
 
 
 def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
@@ -159,8 +177,7 @@ def _engine_options(options: EngineOptions) -> tuple[Any, Any]:
 
 def _record(record: type[Record], struct: Any) -> Record:
     values = {field.name: getattr(struct, field.name) for field in fields(record)}
-    if "has_draft" in values:
-        values["has_draft"] = bool(values["has_draft"])
+    values |= {name: bool(values[name]) for name in _FLAGS if name in values}
     return record(**values)
 
 

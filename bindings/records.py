@@ -76,7 +76,7 @@ class EngineInfo:
     num_retained_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """pf_generate_options."""
 
@@ -91,6 +91,17 @@ class RequestOptions:
     stop_ids: tuple[int, ...]
     adaptive_draft: bool
     reuse_prefix: bool
+    tree_widths: tuple[int, ...] = ()
+    tree_nodes: int = 0
+    tree_depth: int = 0
+    draft_temperatures: tuple[float, ...] = ()
+    typical_epsilon: float = 0.0
+    typical_delta: float = 0.0
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens that a round may write."""
+        return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth) + 1
 
 
 class Token(NamedTuple):
@@ -115,5 +126,6 @@ class RequestStats:
     draft_seconds: float
     verify_seconds: float
     other_seconds: float
+    lossy: bool
     num_prefilled_target: int
     num_prefilled_draft: int

@@ -104,7 +104,8 @@ class Engine:
         Args:
             prompt: text or token ids.
             options: max_new_tokens, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids,
-                ignore_eos and reuse_prefix, as GenerateOptions explains them.
+                ignore_eos, reuse_prefix, tree, tree_nodes, tree_depth, draft_temperatures and typical_acceptance, as
+                GenerateOptions explains them.
 
         Raises:
             InvalidArgumentError: a value outside its range.

@@ -10,6 +10,8 @@ import numpy as np
 
 from pilotfish.bindings import InvalidArgumentError, RequestOptions
 
+from .draft_tree import parse_tree
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,6 +37,11 @@ class GenerateKeywords(TypedDict, total=False):
     stop_ids: Sequence[int]
     ignore_eos: bool
     reuse_prefix: bool
+    tree: str | None
+    tree_nodes: int | None
+    tree_depth: int | None
+    draft_temperatures: Sequence[float]
+    typical_acceptance: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,19 @@ class GenerateOptions:
     """Go on after the bundle's end-of-text ids."""
     reuse_prefix: bool = True
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
+    tree: str | None = None
+    """A token tree instead of a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level;
+    "dynamic" takes the tree_nodes likeliest tokens. Its tokens must fit the engine's max_draft_tokens."""
+    tree_nodes: int | None = None
+    """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
+    tree_depth: int | None = None
+    """Levels of a dynamic tree; None: 6."""
+    draft_temperatures: Sequence[float] = ()
+    """For sampling with a fixed tree: siblings are drawn from the draft at these temperatures in turn. Empty: at
+    temperature."""
+    typical_acceptance: tuple[float, float] | None = None
+    """LOSSY: (epsilon, delta) of Medusa's typical acceptance, which keeps a drafted token of probability above
+    min(epsilon, delta * exp(-entropy)). The output no longer follows the target. None: exact."""
 
     def __post_init__(self) -> None:
         """Check every range."""
@@ -80,10 +100,24 @@ class GenerateOptions:
         _require("temperature", self.temperature, 0 <= self.temperature <= MAX_TEMPERATURE, "0 (greedy) to 100")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
         _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+        if self.tree is not None and self.num_draft_tokens is not None:
+            raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
+        for temperature in self.draft_temperatures:
+            _require("draft_temperatures", temperature, 0 < temperature <= MAX_TEMPERATURE, "in (0, 100]")
+        self._check_typical()
         for text in self.stop_strings:
             _require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
         for token_id in self.stop_ids:
             _check_int("stop_ids", token_id, 0, INT32_MAX)
+
+    def _check_typical(self) -> None:
+        if self.typical_acceptance is None:
+            return
+        epsilon, delta = self.typical_acceptance
+        _require("typical_acceptance epsilon", epsilon, 0 < epsilon < 1, "in (0, 1)")
+        _require("typical_acceptance delta", delta, 0 < delta <= 1, "in (0, 1]")
+        if self.temperature == 0:
+            raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -92,9 +126,12 @@ class GenerateOptions:
 
     def to_request(self, *, has_draft: bool, max_draft_tokens: int) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
-        num_draft_tokens = self.num_draft_tokens
+        tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
+        num_draft_tokens = self.num_draft_tokens if self.tree is None else 0
         if num_draft_tokens is None:
             num_draft_tokens = min(MOST_ADAPTIVE_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
+        if self.tree is not None and not has_draft:
+            raise InvalidArgumentError(f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft")
         if num_draft_tokens and not has_draft:
             raise InvalidArgumentError(
                 f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
@@ -110,8 +147,14 @@ class GenerateOptions:
             min_p=self.min_p,
             seed=secrets.randbits(64) if self.seed is None else self.seed,
             stop_ids=tuple(self.stop_ids),
-            adaptive_draft=self.num_draft_tokens is None,
+            adaptive_draft=self.num_draft_tokens is None and self.tree is None,
             reuse_prefix=self.reuse_prefix,
+            tree_widths=tree.widths,
+            tree_nodes=tree.nodes,
+            tree_depth=tree.depth,
+            draft_temperatures=tuple(self.draft_temperatures),
+            typical_epsilon=self.typical_acceptance[0] if self.typical_acceptance else 0.0,
+            typical_delta=self.typical_acceptance[1] if self.typical_acceptance else 0.0,
         )
 
 

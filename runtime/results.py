@@ -46,6 +46,8 @@ class Stats:
     num_prefilled_draft: int
     """Tokens that the draft ran before its first proposal; 0 if it made none."""
     seed: int
+    lossy: bool
+    """The output does not follow the target: typical acceptance was asked for."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -94,4 +96,5 @@ def stats_from(counters: RequestStats, seed: int) -> Stats:
         num_prefilled_target=counters.num_prefilled_target,
         num_prefilled_draft=counters.num_prefilled_draft,
         seed=seed,
+        lossy=counters.lossy,
     )

@@ -27,6 +27,7 @@ set(pilotfish_engine_sources
   src/prefill.cpp
   src/token_tree.cpp
   src/tree_pass.cpp
+  src/drafters/draw.cpp
   src/drafters/likeliest.cpp
   src/drafters/model_drafter.cpp
   src/lookup_index.cpp
@@ -46,9 +47,11 @@ set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wn
 
 set(pilotfish_engine_tests
   accept_test
+  accept_tree_test
   calibration_test
   controller_test
   kv_blocks_test
+  likeliest_test
   lookup_drafter_test
   lookup_index_test
   lookup_store_test

@@ -114,7 +114,22 @@ typedef struct {
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
   int32_t adaptive_draft; /* 0: always num_draft_tokens; 1: fewer, or none, where more would cost more than they save */
-  int32_t reuse_prefix;   /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
+  int32_t
+      reuse_prefix; /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
+  /* A tree instead of a chain of num_draft_tokens, which must then be 0: either of a fixed shape, or of the tree_nodes
+   * likeliest tokens the draft finds in up to tree_depth levels. Neither has more than max_draft_tokens tokens. */
+  const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
+  size_t num_tree_widths;     /* levels */
+  int32_t tree_nodes;
+  int32_t tree_depth;
+  /* Temperatures of the draft, for sampling with a fixed shape: sibling i is drawn at the i-th one, and so on in turn.
+   * Copied. None: the target's. */
+  const float* draft_temperatures;
+  size_t num_draft_temperatures;
+  /* Typical acceptance, which is lossy: a drafted token is kept if its probability is above
+   * min(typical_epsilon, typical_delta * exp(-entropy)). Needs a temperature. 0 and 0: off. */
+  float typical_epsilon;
+  float typical_delta;
 } pf_generate_options;
 
 typedef struct {
@@ -134,9 +149,10 @@ typedef struct {
   double prefill_seconds;
   double draft_seconds;
   double verify_seconds;
-  double other_seconds; /* sampling, acceptance, cache work */
+  double other_seconds;         /* sampling, acceptance, cache work */
   int32_t num_prefilled_target; /* prompt tokens that the target ran; the others were retained */
   int32_t num_prefilled_draft;  /* tokens that the draft ran before its first proposal; 0: it proposed nothing */
+  int32_t lossy;                /* 1: typical acceptance was asked for, so that the output is not the target's */
 } pf_stats;
 
 /* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
@@ -156,7 +172,8 @@ PF_API void pf_engine_close(pf_engine* engine);
 PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out);
 /* The same plan that pf_engine_open makes, from the manifest alone, without loading. */
 PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
-/* Verifies the cache invariants (free + used + retained == total, no owner unknown); PF_INTERNAL names the violation. */
+/* Verifies the cache invariants (free + used + retained == total, no owner unknown); PF_INTERNAL names the violation.
+ */
 PF_API pf_status pf_engine_check(const pf_engine* engine);
 /* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's
  * vocabulary is smaller. `model` is a pf_model. Uses and returns cache blocks. */
@@ -171,9 +188,9 @@ PF_API void pf_generate_options_init(pf_generate_options* options);
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
                                  const pf_generate_options* options, pf_request** request_out);
 /* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an
- * EOS or stop id included. capacity must be at least num_draft_tokens + 1. After *finish_out != PF_FINISH_NONE further
- * calls write no token and report the same reason. On failure the request is finished and only pf_request_close is of
- * use; the engine stays usable. */
+ * EOS or stop id included. capacity must be at least num_draft_tokens, or the levels of the tree, + 1. After
+ * *finish_out != PF_FINISH_NONE further calls write no token and report the same reason. On failure the request is
+ * finished and only pf_request_close is of use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
 /* Asks the request to end with PF_FINISH_CANCELLED within one round. Any thread. */

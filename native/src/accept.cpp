@@ -70,8 +70,12 @@ Step decide(const Verification& verification, std::span<const Distribution> draf
     const bool is_certain = draw.distribution == Draw::kCertain;
     const double q = is_certain ? 1 : static_cast<double>(draft[draw.distribution].prob_of(id)) / draw.mass;
     if (random.uniform(walk.position(), Purpose::kAccept, trial) * q * mass < target.prob_of(id)) return {child, id};
-    mass = is_certain ? target.remove(id)
-                      : target.subtract(draft[draw.distribution], static_cast<float>(mass / draw.mass));
+    if (is_certain) {
+      target.set_prob(id, 0);
+      mass = target.mass();
+    } else {
+      mass = target.subtract(draft[draw.distribution], static_cast<float>(mass / draw.mass));
+    }
     // p equal to q but for rounding leaves nothing: then a rejection is rounding too, and p itself is the residual.
     if (!(mass > 0)) {
       find_target();

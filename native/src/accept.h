@@ -58,4 +58,16 @@ Accepted accept_greedy(const Verification& verification);
 Accepted accept_sampled(const Verification& verification, std::span<const Distribution> draft,
                         const RandomStream& random, Distribution& scratch);
 
+struct TypicalOptions {
+  float epsilon = 0;  // 0: off
+  float delta = 0;
+};
+
+// Lossy: Cai et al., "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", 2024, section
+// 2.3.1, typical acceptance. A token is kept if the target gives it a probability above
+// min(epsilon, delta * exp(-entropy)), and of the paths kept the longest is taken, of equal ones the one that the
+// target finds likelier. The token after it is drawn from the target.
+Accepted accept_typical(const Verification& verification, const TypicalOptions& options, const RandomStream& random,
+                        Distribution& scratch);
+
 }  // namespace pilotfish

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "status.h"
+#include "token_tree.h"
 
 namespace pilotfish {
 namespace {
@@ -16,11 +17,67 @@ constexpr int32_t kMostChunk = 4096;
 constexpr int32_t kMostThreads = 1024;
 constexpr int32_t kMostSequences = 1024;
 constexpr int32_t kMostContext = 1 << 22;
+constexpr float kMostTemperature = 100;
 
 template <typename Value, typename Limit>
 void check_range(const char* name, Value value, Limit least, Limit most) {
   if (!(value >= least && value <= most)) {
     fail(PF_INVALID_ARGUMENT, name, " is ", value, ", allowed are ", least, " to ", most);
+  }
+}
+
+void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
+  const bool is_fixed = options.num_tree_widths > 0;
+  const bool is_dynamic = options.tree_nodes != 0 || options.tree_depth != 0;
+  if (!is_fixed && !is_dynamic) return;
+  if (is_fixed && is_dynamic) {
+    fail(PF_INVALID_ARGUMENT, "tree_widths and tree_nodes are both given: a tree has a fixed shape or a dynamic one");
+  }
+  if (options.num_draft_tokens != 0) {
+    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
+  }
+  if (is_dynamic) {
+    check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
+    check_range("tree_depth", options.tree_depth, 1, options.tree_nodes);
+    return;
+  }
+  if (!options.tree_widths) fail(PF_INVALID_ARGUMENT, "tree_widths is NULL");
+  if (options.num_tree_widths > size_t(TokenTree::kMaxTokens)) {
+    fail(PF_INVALID_ARGUMENT, "num_tree_widths is ", options.num_tree_widths, ", allowed are 0 to ",
+         TokenTree::kMaxTokens);
+  }
+  for (size_t i = 0; i < options.num_tree_widths; ++i) {
+    check_range("a tree width", options.tree_widths[i], 1, TokenTree::kMaxTokens);
+  }
+  const int32_t num_tokens = TreeShape::fixed({options.tree_widths, options.num_tree_widths}).num_tokens();
+  if (num_tokens > max_draft_tokens) {
+    fail(PF_INVALID_ARGUMENT, "the tree has ", num_tokens > TokenTree::kMaxTokens ? "more than 63" : "",
+         num_tokens > TokenTree::kMaxTokens ? "" : std::to_string(num_tokens), " tokens, max_draft_tokens is ",
+         max_draft_tokens);
+  }
+}
+
+void check_draft_temperatures(const pf_generate_options& options) {
+  if (options.num_draft_temperatures == 0) return;
+  if (!options.draft_temperatures) fail(PF_INVALID_ARGUMENT, "draft_temperatures is NULL");
+  if (options.temperature == 0 || options.num_tree_widths == 0) {
+    fail(PF_INVALID_ARGUMENT, "draft_temperatures are for sampling with tree_widths: nothing else draws siblings");
+  }
+  for (size_t i = 0; i < options.num_draft_temperatures; ++i) {
+    const float temperature = options.draft_temperatures[i];
+    if (!(temperature > 0 && temperature <= kMostTemperature)) {
+      fail(PF_INVALID_ARGUMENT, "a draft temperature is ", temperature, ", not in (0, ", kMostTemperature, "]");
+    }
+  }
+}
+
+void check_typical(const pf_generate_options& options) {
+  const float epsilon = options.typical_epsilon, delta = options.typical_delta;
+  if (epsilon == 0 && delta == 0) return;
+  if (!(epsilon > 0 && epsilon < 1)) fail(PF_INVALID_ARGUMENT, "typical_epsilon is ", epsilon, ", not in (0, 1)");
+  if (!(delta > 0 && delta <= 1)) fail(PF_INVALID_ARGUMENT, "typical_delta is ", delta, ", not in (0, 1]");
+  if (options.temperature == 0) {
+    fail(PF_INVALID_ARGUMENT, "typical_epsilon is ", epsilon, ", but the temperature is 0: greedy decoding is exact");
   }
 }
 
@@ -70,13 +127,22 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("ignore_eos", options.ignore_eos, 0, 1);
   check_range("adaptive_draft", options.adaptive_draft, 0, 1);
   check_range("reuse_prefix", options.reuse_prefix, 0, 1);
-  check_range("temperature", options.temperature, 0.0f, 100.0f);
+  check_range("temperature", options.temperature, 0.0f, kMostTemperature);
   check_range("top_k", options.top_k, 0, INT32_MAX);
   if (!(options.top_p > 0 && options.top_p <= 1))
     fail(PF_INVALID_ARGUMENT, "top_p is ", options.top_p, ", not in (0, 1]");
   if (!(options.min_p >= 0 && options.min_p < 1))
     fail(PF_INVALID_ARGUMENT, "min_p is ", options.min_p, ", not in [0, 1)");
   if (options.num_stop_ids > 0 && !options.stop_ids) fail(PF_INVALID_ARGUMENT, "stop_ids is NULL");
+  check_tree(options, max_draft_tokens);
+  check_draft_temperatures(options);
+  check_typical(options);
+}
+
+TreeShape tree_shape(const pf_generate_options& options) noexcept {
+  if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
+  if (options.tree_nodes > 0) return TreeShape::dynamic(options.tree_nodes, options.tree_depth);
+  return TreeShape::chain(options.num_draft_tokens);
 }
 
 int32_t num_physical_cores() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "pilotfish.h"
+#include "tree_shape.h"
 
 namespace pilotfish {
 
@@ -13,6 +14,9 @@ pf_generate_options default_generate_options() noexcept;
 // Throw PF_INVALID_ARGUMENT naming the field, its value and its limit.
 void check_options(const pf_engine_options& options);
 void check_options(const pf_generate_options& options, int32_t max_draft_tokens);
+
+// The tree that checked options ask for; a chain of no tokens decodes plainly.
+TreeShape tree_shape(const pf_generate_options& options) noexcept;
 
 // Physical cores among the processors that this process may run on.
 int32_t num_physical_cores();

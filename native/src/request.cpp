@@ -34,7 +34,9 @@ bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.b
 
 Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, const pf_generate_options& options)
     : engine_(std::move(engine)),
-      shape_(TreeShape::chain(options.num_draft_tokens)),
+      shape_(tree_shape(options)),
+      typical_{options.typical_epsilon, options.typical_delta},
+      draft_temperatures_(options.draft_temperatures, options.draft_temperatures + options.num_draft_temperatures),
       max_new_tokens_(options.max_new_tokens),
       reuses_prefix_(options.reuse_prefix == 1),
       chooser_({options.temperature, options.top_k, options.top_p, options.min_p}, engine_->workspace().sampler),
@@ -43,8 +45,9 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       opened_(Clock::now()) {
   const int32_t max_context = engine_->max_context();
   engine_->check_ids(ids);
-  if (options.num_draft_tokens > 0 && !engine_->draft()) {
-    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", but the bundle has no draft model");
+  if (shape_.num_tokens() > 0 && !engine_->draft()) {
+    fail(PF_INVALID_ARGUMENT, "a round is to draft ", shape_.num_tokens(),
+         " tokens, but the bundle has no draft model");
   }
   if (ids.size() >= static_cast<size_t>(max_context)) {
     fail(PF_CONTEXT_FULL, "the prompt has ", ids.size(), " tokens, the context holds ", max_context,
@@ -56,6 +59,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   max_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_context, int64_t(ids.size()) + max_new_tokens_));
   tokens_.reserve(max_tokens_);
   stats_.struct_size = sizeof stats_;
+  stats_.lossy = typical_.epsilon > 0 ? 1 : 0;
   stats_.num_prompt_tokens = static_cast<int32_t>(ids.size());
   const std::lock_guard lock(engine_->mutex());
   // Rows of rejected siblings need slots too, where the context has them.
@@ -165,6 +169,7 @@ bool Request::draft(Draft& out) {
   const Timer timer(stats_.draft_seconds);
   return engine_->drafter()->propose({.tokens = tokens,
                                       .shape = shape_,
+                                      .temperatures = draft_temperatures_,
                                       .least_confidence = controller_ ? controller_->least_confidence() : 0,
                                       .block_table = sequence_->block_table(),
                                       .chooser = chooser_,
@@ -181,6 +186,7 @@ Accepted Request::accept(const Logits& target) {
                                   .tokens = tokens_,
                                   .chooser = chooser_};
   if (chooser_.is_greedy()) return accept_greedy(verification);
+  if (typical_.epsilon > 0) return accept_typical(verification, typical_, random_, workspace.distribution);
   return accept_sampled(verification, workspace.draft.distributions, random_, workspace.distribution);
 }
 

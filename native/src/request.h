@@ -51,6 +51,8 @@ class Request {
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;
   const TreeShape shape_;
+  const TypicalOptions typical_;
+  const std::vector<float> draft_temperatures_;
   const int32_t max_new_tokens_;
   const bool reuses_prefix_;
   TokenChooser chooser_;

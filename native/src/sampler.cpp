@@ -95,13 +95,14 @@ float Distribution::subtract(const Distribution& other, float factor) {
   return mass;
 }
 
-double Distribution::remove(int32_t id) {
-  restore(id, 0);
-  return mass();
+void Distribution::set_prob(int32_t id, float prob) {
+  if (const size_t index = find(id); index < probs.size()) probs[index] = prob;
 }
 
-void Distribution::restore(int32_t id, float prob) {
-  if (const size_t index = find(id); index < probs.size()) probs[index] = prob;
+double Distribution::entropy() const {
+  double sum = 0;
+  for (const float prob : probs) sum += prob > 0 ? double{prob} * std::log(double{prob}) : 0;
+  return -sum;
 }
 
 Sampler::Sampler(size_t max_ids) : scores_(max_ids), candidates_(max_ids) {

@@ -34,10 +34,10 @@ struct Distribution {
   double mass() const;
   // Replaces p by max(p - factor * other, 0), the residual of speculative sampling; returns its mass.
   float subtract(const Distribution& other, float factor = 1);
-  // Makes a token impossible; returns the mass that is left.
-  double remove(int32_t id);
-  // Undoes that: the probability was prob_of(id).
-  void restore(int32_t id, float prob);
+  // Does nothing where the token is not among those that are left.
+  void set_prob(int32_t id, float prob);
+  // Natural log.
+  double entropy() const;
 
  private:
   // Index into probs; probs.size() where the token is not among them.

@@ -1,11 +1,11 @@
 #include "accept.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "check.h"
+#include "chi_square.h"
 
 namespace {
 
@@ -18,7 +18,10 @@ using pilotfish::SamplingOptions;
 using pilotfish::TokenChooser;
 using pilotfish::TokenTree;
 
-using Probs = std::vector<float>;
+using check::chi_square;
+using check::kChiSquareLimit;
+using check::logs;
+using check::Probs;
 
 Logits view(const std::vector<float>& logits, int32_t vocab_size) {
   return {logits.data(), static_cast<int32_t>(logits.size()) / vocab_size, vocab_size};
@@ -60,26 +63,6 @@ void test_greedy() {
   check_greedy(chain({}), {0, 5, 1, 9}, {0, 1});  // plain decoding
 }
 
-std::vector<float> logs(const std::vector<Probs>& rows) {
-  std::vector<float> logits;
-  for (const Probs& row : rows) {
-    for (const float p : row) logits.push_back(p > 0 ? std::log(p) : -std::numeric_limits<float>::infinity());
-  }
-  return logits;
-}
-
-double chi_square(const std::vector<int>& counts, const Probs& probs, int total) {
-  double sum = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (probs[i] == 0) {
-      CHECK_EQ(counts[i], 0);
-    } else {
-      sum += std::pow(counts[i] - total * probs[i], 2) / (total * probs[i]);
-    }
-  }
-  return sum;
-}
-
 // Two tokens are drafted from q and go through acceptance; whatever comes out
 // must be distributed as if both had been drawn from the target: first by
 // `first`, second by second[first token].
@@ -115,15 +98,14 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
     ++first_counts[id];
     if (accepted.num_accepted > 0) ++second_counts[id][accepted.num_accepted > 1 ? drafted[1] : accepted.next_id];
   }
-  constexpr double kLimit = 20.5;  // 5 degrees of freedom, p = 0.001
   const double found = chi_square(first_counts, first, kNumRequests);
-  if (!(found < kLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square of the first token is ", found);
+  if (!(found < kChiSquareLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square of the first token is ", found);
   for (int32_t id = 0; id < vocab_size; ++id) {
     int total = 0;
     for (const int count : second_counts[id]) total += count;
     if (total < 1000) continue;
     const double next = chi_square(second_counts[id], second[id], total);
-    if (!(next < kLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square after ", id, " is ", next);
+    if (!(next < kChiSquareLimit)) check::failed(__FILE__, __LINE__, name, ": chi-square after ", id, " is ", next);
   }
   if (name == "equal") CHECK(num_accepted > kNumRequests);
   if (name == "disjoint") CHECK_EQ(num_accepted, 0);

@@ -115,6 +115,7 @@ void test_proposes_a_beginning_beside_what_is_there() {
   const TreeShape shape = TreeShape::chain(2);
   const pilotfish::DraftRequest request{.tokens = text,
                                         .shape = shape,
+                                        .temperatures = {},
                                         .least_confidence = 0,
                                         .block_table = {},
                                         .chooser = chooser,

@@ -15,7 +15,9 @@ namespace pilotfish {
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
   const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
-  float least_confidence;           // a path is not drafted further once the drafter's guess for it falls below this
+  // At which siblings are drawn, in turn; none: at the target's.
+  std::span<const float> temperatures;
+  float least_confidence;  // a path is not drafted further once the drafter's guess for it falls below this
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   TokenChooser& chooser;
   const RandomStream& random;

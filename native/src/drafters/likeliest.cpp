@@ -34,7 +34,7 @@ std::span<const Peak> Likeliest::find(std::span<const float> row, int32_t count)
         next = element;
       }
     }
-    if (best.index == kNothing.index) return {found_.data(), size_t(k)};
+    if (!(best.value > kNothing.value)) return {found_.data(), size_t(k)};
     found_[k] = last = best;
     block_peaks_[block] = next.value;
   }

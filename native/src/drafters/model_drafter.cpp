@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <utility>
 
 #include "prefill.h"
 #include "row_math.h"
@@ -27,6 +26,29 @@ uint64_t draft_mask(const TokenTree& tree, int32_t index) {
   uint64_t mask = 1;
   for (; index != TokenTree::kRoot; index = tree[index].parent) mask |= uint64_t{1} << tree[index].draft_row;
   return mask;
+}
+
+struct Drawn {
+  int32_t id;
+  float mass;  // of the distribution without the siblings; 0: they are all there was, and nothing was drawn
+  float peak;  // probability of the likeliest token that could have been drawn, a fair guess of the acceptance rate
+};
+
+// Draws a token that is none of the siblings.
+Drawn draw_beside(Distribution& distribution, std::span<const int32_t> siblings, double u) {
+  std::array<float, TokenTree::kMaxTokens> probs;
+  for (size_t i = 0; i < siblings.size(); ++i) {
+    probs[i] = distribution.prob_of(siblings[i]);
+    distribution.set_prob(siblings[i], 0);
+  }
+  const float mass = siblings.empty() ? 1.0f : static_cast<float>(distribution.mass());
+  Drawn drawn{.id = 0, .mass = mass, .peak = 0};
+  if (mass > 0) {
+    drawn.id = distribution.sample(u);
+    drawn.peak = find_peak(distribution.probs).value;
+  }
+  for (size_t i = 0; i < siblings.size(); ++i) distribution.set_prob(siblings[i], probs[i]);
+  return drawn;
 }
 
 }  // namespace
@@ -96,9 +118,7 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
     if (!request.chooser.distribution(row, prefix, scratch_)) return;
     pick_children(scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
   } else {
-    Distribution& distribution = out.distributions[out.num_distributions];
-    if (!request.chooser.distribution(row, prefix, distribution)) return;
-    draw_children(request, parent, count, distribution, out);
+    draw_children(request, row, prefix, parent, count, out);
   }
 }
 
@@ -113,32 +133,37 @@ void ModelDrafter::pick_children(std::span<const float> values, std::span<const 
   }
 }
 
-void ModelDrafter::draw_children(const DraftRequest& request, int32_t parent, int32_t count, Distribution& distribution,
-                                 Draft& out) {
+void ModelDrafter::draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix,
+                                 int32_t parent, int32_t count, Draft& out) {
   const TokenTree& tree = out.tree;
-  const int32_t depth = parent == TokenTree::kRoot ? 0 : tree[parent].depth;
-  const int32_t position = static_cast<int32_t>(request.tokens.size()) + depth;
-  // What is drawn is made impossible for the draws after it, and put back in the end.
-  std::array<std::pair<int32_t, float>, TokenTree::kMaxTokens> removed;
-  int32_t num_removed = 0;
-  double mass = 1;
-  const auto remove = [&](int32_t id) {
-    removed[num_removed++] = {id, distribution.prob_of(id)};
-    mass = distribution.remove(id);
-  };
+  const int32_t position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
+  const int32_t first = out.num_distributions;
+  const auto num_temperatures = std::max(1, static_cast<int32_t>(request.temperatures.size()));
+  std::array<int32_t, TokenTree::kMaxTokens> siblings;
+  int32_t num_siblings = 0;
   for (int32_t i = tree.next_child(parent, parent); i != TokenTree::kNone; i = tree.next_child(parent, i)) {
-    remove(tree[i].id);
+    siblings[num_siblings++] = tree[i].id;
   }
-  for (int32_t k = 0; k < count && mass > 0; ++k) {
-    const auto index = static_cast<int32_t>(candidates_.size());
-    const int32_t id = distribution.sample(request.random.uniform(position, RandomStream::Purpose::kDraft, index));
-    const float prob = find_peak(distribution.probs).value;
-    candidates_.push_back(candidate(tree, parent, id, prob));
-    candidates_.back().draw = {out.num_distributions, static_cast<float>(mass)};
-    if (k + 1 < count) remove(id);
+  for (int32_t k = 0; k < count && num_siblings < TokenTree::kMaxTokens; ++k) {
+    const int32_t index = first + k % num_temperatures;
+    Distribution& distribution = out.distributions[index];
+    if (index == out.num_distributions) {
+      if (request.temperatures.empty()) {
+        if (!request.chooser.distribution(row, prefix, distribution)) return;
+      } else {
+        const float temperature = request.temperatures[k % num_temperatures];
+        if (!request.chooser.distribution(row, prefix, temperature, distribution)) return;
+      }
+      ++out.num_distributions;
+    }
+    const Drawn drawn =
+        draw_beside(distribution, {siblings.data(), size_t(num_siblings)},
+                    request.random.uniform(position, RandomStream::Purpose::kDraft, int32_t(candidates_.size())));
+    if (!(drawn.mass > 0)) return;
+    siblings[num_siblings++] = drawn.id;
+    candidates_.push_back(candidate(tree, parent, drawn.id, drawn.peak));
+    candidates_.back().draw = {index, drawn.mass};
   }
-  for (int32_t i = num_removed - 1; i >= 0; --i) distribution.restore(removed[i].first, removed[i].second);
-  ++out.num_distributions;
 }
 
 void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {

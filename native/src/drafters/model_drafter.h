@@ -41,8 +41,8 @@ class ModelDrafter : public Drafter {
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
   void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
-  void draw_children(const DraftRequest& request, int32_t parent, int32_t count, Distribution& distribution,
-                     Draft& out);
+  void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
+                     int32_t count, Draft& out);
   void pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t parent,
                      int32_t count, const TokenTree& tree);
   // Moves the candidates of a level into the tree.

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cmath>
+
+#include "accept.h"
+
+namespace pilotfish {
+namespace {
+
+// A token of the tree, or its root, as the target sees it.
+struct Reached {
+  bool is_kept = false;
+  double log_prob = 0;  // of the path
+};
+
+void fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
+  std::array<int32_t, TokenTree::kMaxTokens> ids;
+  const Prefix prefix{verification.tokens, verification.tree.path(index, ids)};
+  verification.chooser.distribution(verification.target.row(index + 1).first(verification.num_ids), prefix, out);
+}
+
+int32_t depth_of(const TokenTree& tree, int32_t index) { return index == TokenTree::kRoot ? 0 : tree[index].depth; }
+
+// The longest path that is kept, of equal ones the likelier: its last token.
+int32_t find_best(const Verification& verification, const TypicalOptions& options, Distribution& scratch) {
+  const TokenTree& tree = verification.tree;
+  std::array<Reached, TokenTree::kMaxTokens + 1> reached{};  // token i at i + 1
+  reached[0].is_kept = true;
+  int32_t best = TokenTree::kRoot;
+  for (int32_t parent = TokenTree::kRoot; parent < tree.size(); ++parent) {
+    int32_t child = tree.next_child(parent, parent);
+    if (!reached[parent + 1].is_kept || child == TokenTree::kNone) continue;
+    fill_distribution(verification, parent, scratch);
+    const double least = std::min<double>(options.epsilon, options.delta * std::exp(-scratch.entropy()));
+    for (; child != TokenTree::kNone; child = tree.next_child(parent, child)) {
+      const double prob = scratch.prob_of(tree[child].id);
+      if (!(prob > least)) continue;
+      reached[child + 1] = {true, reached[parent + 1].log_prob + std::log(prob)};
+      const int32_t gain = tree[child].depth - depth_of(tree, best);
+      if (gain > 0 || (gain == 0 && reached[child + 1].log_prob > reached[best + 1].log_prob)) best = child;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Accepted accept_typical(const Verification& verification, const TypicalOptions& options, const RandomStream& random,
+                        Distribution& scratch) {
+  const int32_t best = find_best(verification, options, scratch);
+  Accepted accepted;
+  accepted.num_accepted = depth_of(verification.tree, best);
+  for (int32_t i = accepted.num_accepted - 1, index = best; i >= 0; --i, index = verification.tree[index].parent) {
+    accepted.path[i] = index;
+  }
+  fill_distribution(verification, best, scratch);
+  const int32_t position = static_cast<int32_t>(verification.tokens.size()) + accepted.num_accepted;
+  accepted.next_id = scratch.sample(random.uniform(position, RandomStream::Purpose::kTarget));
+  return accepted;
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,78 @@
+"""The shape of a token tree, as users spell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pilotfish.bindings import InvalidArgumentError
+
+DYNAMIC = "dynamic"
+MOST_TREE_TOKENS = 63  # with the token before them they fill a 64-bit mask
+DEFAULT_TREE_DEPTH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """A fixed shape, or a dynamic one of so many tokens; without either a chain."""
+
+    widths: tuple[int, ...] = ()
+    nodes: int = 0
+    depth: int = 0
+
+
+def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_draft_tokens: int) -> DraftTree:
+    """The tree that ``tree``, "3-2-2-1" or "dynamic", asks for; None asks for a chain.
+
+    Args:
+        tree: children of each token, level by level, or "dynamic".
+        nodes: tokens of a dynamic tree; None takes all that the engine has room for.
+        depth: levels of a dynamic tree; None takes 6.
+        max_draft_tokens: what the engine has room for.
+
+    Raises:
+        InvalidArgumentError: not such a text, a tree with too many tokens, or nodes or depth without "dynamic".
+    """
+    if tree != DYNAMIC:
+        for name, value in (("tree_nodes", nodes), ("tree_depth", depth)):
+            if value is not None:
+                raise InvalidArgumentError(f'{name} is {value}, but only tree="{DYNAMIC}" has it')
+    if tree is None:
+        return DraftTree()
+    if tree == DYNAMIC:
+        nodes = max_draft_tokens if nodes is None else nodes
+        _check("tree_nodes", nodes, max_draft_tokens)
+        depth = min(DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
+        _check("tree_depth", depth, nodes)
+        return DraftTree(nodes=nodes, depth=depth)
+    widths = _parse_widths(tree)
+    num_tokens = count_tokens(widths)
+    if num_tokens > max_draft_tokens:
+        raise InvalidArgumentError(
+            f"tree {tree} has {num_tokens} tokens, but the engine was opened with max_draft_tokens {max_draft_tokens}"
+        )
+    return DraftTree(widths=widths)
+
+
+def count_tokens(widths: tuple[int, ...]) -> int:
+    """Tokens of a fixed shape."""
+    total, level = 0, 1
+    for width in widths:
+        level *= width
+        total += level
+    return total
+
+
+def _parse_widths(tree: str) -> tuple[int, ...]:
+    parts = tree.split("-")
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= MOST_TREE_TOKENS for part in parts):
+        raise InvalidArgumentError(
+            f'tree is {tree!r}, must be "{DYNAMIC}" or the children of each level, such as "3-2-2-1"'
+        )
+    if len(parts) > MOST_TREE_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_TREE_TOKENS}")
+    return tuple(int(part) for part in parts)
+
+
+def _check(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise InvalidArgumentError(f"{name} is {value}, must be an integer in 1..{most}")
