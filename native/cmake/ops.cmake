@@ -7,12 +7,13 @@ set(pilotfish_ops_sources
   cpu/linear_portable.cpp
   cpu/packed_weights.cpp
   cpu/paged_attention.cpp
+  cpu/workers.cpp
   ops/embedding_op.cpp
   ops/kernel_io.cpp
   ops/linear_op.cpp
   ops/paged_attention_op.cpp
   ops/register.cpp)
-set(pilotfish_ops_tests)
+set(pilotfish_ops_tests workers_test)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(pilotfish_avx2_kernels cpu/attention_avx2.cpp cpu/linear_avx2.cpp)

@@ -67,7 +67,8 @@ void linear(const LinearWeights& weights, const LinearRows& rows, const Parallel
 
   const int64_t num_tiles = ceil_div(weights.num_outputs(), kTileRows);
   const int64_t task_tiles = tiles_per_task(weights, num_tiles, parallel.num_workers());
-  parallel.run(ceil_div(num_tiles, task_tiles), [&](int64_t task) {
+  const WeightSpan weight{weights.packed, packed_bytes(weights.format, weights.out_features, weights.in_features)};
+  const auto multiply = [&](int64_t task) {
     const int64_t first_tile = task * task_tiles;
     const int64_t last_tile = std::min(num_tiles, first_tile + task_tiles);
     for (int64_t panel = 0; panel < num_panels; ++panel) {
@@ -75,7 +76,8 @@ void linear(const LinearWeights& weights, const LinearRows& rows, const Parallel
       kernels.multiply(weights, panel_at(panel), panel_rows(rows, weights, first, first_row(panel + 1) - first),
                        first_tile, last_tile);
     }
-  });
+  };
+  parallel.run(ceil_div(num_tiles, task_tiles), multiply, weight);
 }
 
 }  // namespace pilotfish

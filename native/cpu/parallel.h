@@ -1,10 +1,11 @@
 // Runs independent tasks on whatever threads the caller has. Knows nothing about where they come from.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "upcoming.h"
 
 namespace pilotfish {
 
@@ -35,7 +36,7 @@ class TaskRange {
     }
   }
 
-  alignas(64) std::atomic<uint64_t> bounds_{0};
+  alignas(64) std::atomic<uint64_t> bounds_;
 };
 
 // A way to call body(argument, worker) for worker = 0 .. num_workers - 1, possibly at the same time, and to wait for
@@ -44,7 +45,7 @@ class Parallel {
  public:
   static constexpr int64_t kMaxWorkers = 64;
   using Body = void (*)(void* argument, size_t worker);
-  using Launcher = void (*)(void* context, Body body, size_t num_workers, void* argument);
+  using Launcher = void (*)(void* context, Body body, size_t num_workers, void* argument, WeightSpan weight);
 
   Parallel(Launcher launcher, void* context, int64_t num_workers)
       : launcher_(launcher), context_(context), num_workers_(num_workers < kMaxWorkers ? num_workers : kMaxWorkers) {}
@@ -53,9 +54,10 @@ class Parallel {
 
   // task(index) for every index in [0, num_tasks), each once; returns when all are done. Tasks must not throw. A worker
   // goes through neighbouring tasks in order: their data is read as one stream, which memory serves twice as fast as
-  // pieces that alternate between cores. Whoever is done helps the others from the far end of theirs.
+  // pieces that alternate between cores. Whoever is done helps the others from the far end of theirs. `weight`: what
+  // the tasks read, if it is a weight.
   template <typename Task>
-  void run(int64_t num_tasks, const Task& task) const {
+  void run(int64_t num_tasks, const Task& task, WeightSpan weight = {}) const {
     if (num_tasks <= 1 || num_workers_ <= 1) {
       for (int64_t index = 0; index < num_tasks; ++index) task(index);
       return;
@@ -63,8 +65,9 @@ class Parallel {
     struct Shared {
       const Task& task;
       const size_t num_workers;
-      std::array<TaskRange, kMaxWorkers> ranges;
-    } shared{task, static_cast<size_t>(num_tasks < num_workers_ ? num_tasks : num_workers_), {}};
+      TaskRange ranges[kMaxWorkers];  // num_workers of them are set
+      Shared(const Task& the_task, size_t count) : task(the_task), num_workers(count) {}
+    } shared(task, static_cast<size_t>(num_tasks < num_workers_ ? num_tasks : num_workers_));
     const auto count = static_cast<int64_t>(shared.num_workers);
     for (int64_t i = 0; i < count; ++i) shared.ranges[i].reset(num_tasks * i / count, num_tasks * (i + 1) / count);
     const Body body = [](void* argument, size_t worker) {
@@ -75,7 +78,7 @@ class Parallel {
         for (int64_t index; (index = other.take_back()) >= 0;) work.task(index);
       }
     };
-    launcher_(context_, body, shared.num_workers, &shared);
+    launcher_(context_, body, shared.num_workers, &shared, weight);
   }
 
  private:

@@ -26,9 +26,8 @@ void EmbeddingOp::compute(const KernelContext& context) const {
   const int64_t num_tokens = ids.dims[0];
   const auto id = ids.as<const int32_t>();
   for (int64_t token = 0; token < num_tokens; ++token) {
-    require(id[token] >= 0 && id[token] < num_rows_, "input_ids[" + std::to_string(token) + "] is " +
-                                                         std::to_string(id[token]) + ", not in 0.." +
-                                                         std::to_string(num_rows_ - 1));
+    require(id[token] >= 0 && id[token] < num_rows_, Element{"input_ids", token, id[token]}, ", not in 0..",
+            num_rows_ - 1);
   }
   float* const out = context.output(0, {num_tokens, num_columns_});
   const auto packed = weight.as<const std::byte>();

@@ -37,6 +37,26 @@ int64_t num_processors() {
   return count;
 }
 
+// Input `index` of a node.
+Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value) {
+  Tensor tensor;
+  // The cache inputs are written in place: that is the operator's contract with its caller.
+  throw_on_error(api, ort_abi::GetTensorMutableData(api, const_cast<OrtValue*>(value), &tensor.data));
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  throw_on_error(api, ort_abi::GetTensorTypeAndShape(api, value, &info));
+  OrtStatus* status = ort_abi::GetTensorElementType(api, info, &tensor.type);
+  if (status == nullptr) status = ort_abi::GetDimensionsCount(api, info, &tensor.rank);
+  const bool fits = status == nullptr && tensor.rank <= Tensor::kMaxRank;
+  if (fits) status = ort_abi::GetDimensions(api, info, tensor.dims.data(), tensor.rank);
+  ort_abi::ReleaseTensorTypeAndShapeInfo(api, info);
+  throw_on_error(api, status);
+  require(fits, "input ", index, " has ", tensor.rank, " axes, at most 4 are supported");
+  // An empty tensor may have no memory; it still exists.
+  static std::byte nothing;
+  if (tensor.data == nullptr) tensor.data = &nothing;
+  return tensor;
+}
+
 struct ParallelContext {
   const OrtApi* api;
   const OrtKernelContext* context;
@@ -49,10 +69,6 @@ void throw_on_error(const OrtApi* api, OrtStatus* status) {
   const std::string message = ort_abi::GetErrorMessage(api, status);
   ort_abi::ReleaseStatus(api, status);
   throw std::runtime_error(message);
-}
-
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
 }
 
 int64_t Tensor::count() const {
@@ -70,15 +86,13 @@ void require_shape(const char* name, const Tensor& tensor, std::initializer_list
     equal = wanted < 0 || wanted == tensor.dims[axis];
   }
   if (equal) return;
-  throw std::invalid_argument(std::string(name) + " has shape " + tensor.shape_text() + ", not " +
-                              dims_text(dims.begin(), dims.size()));
+  require(false, name, " has shape ", tensor, ", not ", dims_text(dims.begin(), dims.size()));
 }
 
 int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const {
   int64_t value = 0;
   throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttribute_int64(api_, info_, name, &value));
-  require(value >= least && value <= most, std::string(name) + " is " + std::to_string(value) + ", not in " +
-                                               std::to_string(least) + ".." + std::to_string(most));
+  require(value >= least && value <= most, name, " is ", value, ", not in ", least, "..", most);
   return value;
 }
 
@@ -112,32 +126,25 @@ size_t KernelInfo::num_inputs() const {
   return count;
 }
 
-KernelContext::KernelContext(const OrtApi* api, OrtKernelContext* context) : api_(api), context_(context) {
+Tensor KernelInfo::constant(size_t index) const {
+  int is_constant = 0;
+  const OrtValue* value = nullptr;
+  throw_on_error(api_, ort_abi::KernelInfoGetConstantInput_tensor(api_, info_, index, &is_constant, &value));
+  return is_constant == 0 || value == nullptr ? Tensor{} : tensor_of(api_, index, value);
+}
+
+KernelContext::KernelContext(const OrtApi* api, OrtKernelContext* context, std::span<const Tensor> constants,
+                             Workers* workers)
+    : api_(api), context_(context), constants_(constants), workers_(workers) {
   throw_on_error(api_, ort_abi::KernelContext_GetInputCount(api_, context_, &num_inputs_));
 }
 
 Tensor KernelContext::input(size_t index) const {
-  Tensor tensor;
-  if (index >= num_inputs_) return tensor;
+  if (index >= num_inputs_) return {};
+  if (constants_[index].exists()) return constants_[index];
   const OrtValue* value = nullptr;
   throw_on_error(api_, ort_abi::KernelContext_GetInput(api_, context_, index, &value));
-  if (value == nullptr) return tensor;
-  // The cache inputs are written in place: that is the operator's contract with its caller.
-  throw_on_error(api_, ort_abi::GetTensorMutableData(api_, const_cast<OrtValue*>(value), &tensor.data));
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  throw_on_error(api_, ort_abi::GetTensorTypeAndShape(api_, value, &info));
-  OrtStatus* status = ort_abi::GetTensorElementType(api_, info, &tensor.type);
-  if (status == nullptr) status = ort_abi::GetDimensionsCount(api_, info, &tensor.rank);
-  const bool fits = status == nullptr && tensor.rank <= Tensor::kMaxRank;
-  if (fits) status = ort_abi::GetDimensions(api_, info, tensor.dims.data(), tensor.rank);
-  ort_abi::ReleaseTensorTypeAndShapeInfo(api_, info);
-  throw_on_error(api_, status);
-  require(fits,
-          "input " + std::to_string(index) + " has " + std::to_string(tensor.rank) + " axes, at most 4 are supported");
-  // An empty tensor may have no memory; it still exists.
-  static std::byte nothing;
-  if (tensor.data == nullptr) tensor.data = &nothing;
-  return tensor;
+  return value == nullptr ? Tensor{} : tensor_of(api_, index, value);
 }
 
 float* KernelContext::output(size_t index, std::initializer_list<int64_t> dims) const {
@@ -149,7 +156,9 @@ float* KernelContext::output(size_t index, std::initializer_list<int64_t> dims) 
 }
 
 Parallel KernelContext::parallel() const {
-  const Parallel::Launcher launcher = [](void* context, Parallel::Body body, size_t num_workers, void* argument) {
+  if (workers_ != nullptr) return workers_->parallel();
+  const Parallel::Launcher launcher = [](void* context, Parallel::Body body, size_t num_workers, void* argument,
+                                         WeightSpan) {
     const ParallelContext& ort = *static_cast<ParallelContext*>(context);
     throw_on_error(ort.api, ort_abi::KernelContext_ParallelFor(ort.api, ort.context, body, num_workers, 0, argument));
   };

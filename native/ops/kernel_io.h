@@ -6,18 +6,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <ostream>
+#include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "ort_abi.h"
 #include "parallel.h"
+#include "workers.h"
 
 namespace pilotfish {
 
 // Throws std::runtime_error with the status's message, and releases it.
 void throw_on_error(const OrtApi* api, OrtStatus* status);
 
-// Throws std::invalid_argument(message) unless `holds`.
-void require(bool holds, const std::string& message);
+// Throws std::invalid_argument unless `holds`. The parts become its text only then: operators check on every pass.
+template <typename... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (holds) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  throw std::invalid_argument(text.str());
+}
+
+// "name[index] is value" in the text of require().
+struct Element {
+  const char* name;
+  int64_t index;
+  int64_t value;
+
+  friend std::ostream& operator<<(std::ostream& out, const Element& element) {
+    return out << element.name << "[" << element.index << "] is " << element.value;
+  }
+};
 
 struct Tensor {
   static constexpr size_t kMaxRank = 4;
@@ -35,6 +57,8 @@ struct Tensor {
   }
   // "[2, 3]"
   std::string shape_text() const;
+  // Its shape.
+  friend std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << tensor.shape_text(); }
 };
 
 // Throws unless the tensor has this shape; -1 admits any size.
@@ -52,6 +76,8 @@ class KernelInfo {
   float real_or(const char* name, float value_if_absent) const;
   std::string text(const char* name) const;
   size_t num_inputs() const;
+  // An input that is the same in every run, or a tensor that does not exist.
+  Tensor constant(size_t index) const;
 
  private:
   const OrtApi* api_;
@@ -61,17 +87,19 @@ class KernelInfo {
 // An operator's node while it runs.
 class KernelContext {
  public:
-  KernelContext(const OrtApi* api, OrtKernelContext* context);
+  // constants: of each input, see KernelInfo::constant(). workers: nullptr for ONNX Runtime's own intra-op threads.
+  KernelContext(const OrtApi* api, OrtKernelContext* context, std::span<const Tensor> constants, Workers* workers);
 
   // Inputs past the node's last one count as left out.
   Tensor input(size_t index) const;
   float* output(size_t index, std::initializer_list<int64_t> dims) const;
-  // ONNX Runtime's own intra-op threads.
   Parallel parallel() const;
 
  private:
   const OrtApi* api_;
   OrtKernelContext* context_;
+  std::span<const Tensor> constants_;
+  Workers* workers_;
   size_t num_inputs_;
 };
 

@@ -26,9 +26,9 @@ LinearOp::LinearOp(const KernelInfo& info)
              .bias = nullptr,
              .norm_weight = nullptr,
              .norm_epsilon = info.real("norm_epsilon")} {
-  require(shape_.activation == Activation::kNone || shape_.out_features % (2 * kTileRows) == 0,
-          "out_features is " + std::to_string(shape_.out_features) + ", not a multiple of 32 as swiglu needs");
-  require(shape_.norm_epsilon >= 0, "norm_epsilon is " + std::to_string(shape_.norm_epsilon) + ", not at least 0");
+  require(shape_.activation == Activation::kNone || shape_.out_features % (2 * kTileRows) == 0, "out_features is ",
+          shape_.out_features, ", not a multiple of 32 as swiglu needs");
+  require(shape_.norm_epsilon >= 0, "norm_epsilon is ", shape_.norm_epsilon, ", not at least 0");
 }
 
 void LinearOp::compute(const KernelContext& context) const {

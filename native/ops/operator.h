@@ -5,7 +5,9 @@
 //   void compute(const KernelContext&);                   may throw
 #pragma once
 
+#include <array>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -22,7 +24,8 @@ struct InputSpec {
 template <typename Kernel>
 class Operator : public OrtCustomOp {
  public:
-  Operator() : OrtCustomOp{} {
+  // num_threads: of the kernels' own workers; 0: ONNX Runtime's intra-op threads.
+  explicit Operator(int32_t num_threads) : OrtCustomOp{}, num_threads_(num_threads) {
     version = kOrtApiVersion;
     GetName = [](const OrtCustomOp*) { return Kernel::kName; };
     GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
@@ -39,6 +42,8 @@ class Operator : public OrtCustomOp {
   // A kernel beside the API table of the ONNX Runtime that made it.
   struct Bound {
     const OrtApi* api;
+    std::shared_ptr<Workers> workers;
+    std::array<Tensor, Kernel::kInputs.size()> constants;  // see KernelInfo::constant()
     Kernel kernel;
   };
 
@@ -61,13 +66,21 @@ class Operator : public OrtCustomOp {
     GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
   }
 
-  static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
-    return guard(api, [&] { *kernel = new Bound{api, Kernel(KernelInfo(api, info))}; });
+  static OrtStatus* create(const OrtCustomOp* op, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
+    const int32_t num_threads = static_cast<const Operator*>(op)->num_threads_;
+    return guard(api, [&] {
+      const KernelInfo node(api, info);
+      std::array<Tensor, Kernel::kInputs.size()> constants;
+      for (size_t index = 0; index < node.num_inputs(); ++index) constants[index] = node.constant(index);
+      *kernel = new Bound{api, num_threads == 0 ? nullptr : Workers::shared(num_threads), constants, Kernel(node)};
+    });
   }
 
   static OrtStatus* compute(void* kernel, OrtKernelContext* context) {
     Bound& bound = *static_cast<Bound*>(kernel);
-    return guard(bound.api, [&] { bound.kernel.compute(KernelContext(bound.api, context)); });
+    return guard(bound.api, [&] {
+      bound.kernel.compute(KernelContext(bound.api, context, bound.constants, bound.workers.get()));
+    });
   }
 
   // Nothing crosses the C boundary.
@@ -85,6 +98,8 @@ class Operator : public OrtCustomOp {
       return ort_abi::CreateStatus(api, ORT_FAIL, "unknown exception");
     }
   }
+
+  int32_t num_threads_;
 };
 
 }  // namespace pilotfish

@@ -25,31 +25,26 @@ constexpr int64_t kMaxHeads = 1024;
 constexpr int64_t kMaxWindow = int64_t{1} << 30;
 constexpr int64_t kMaxTreeRows = 64;
 
-std::string element(const char* name, int64_t index, int64_t value) {
-  return std::string(name) + "[" + std::to_string(index) + "] is " + std::to_string(value);
-}
-
 KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {
   require(keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 || keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-          "key_cache has element type " + std::to_string(keys.type) + ", not f16 (10) or f32 (1)");
-  require(values.type == keys.type, "value_cache has element type " + std::to_string(values.type) + ", key_cache has " +
-                                        std::to_string(keys.type));
+          "key_cache has element type ", keys.type, ", not f16 (10) or f32 (1)");
+  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
   require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, shape.head_dim});
   require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, shape.head_dim});
-  require(keys.dims[1] > 0, "key_cache has shape " + keys.shape_text() + ": blocks without slots");
+  require(keys.dims[1] > 0, "key_cache has shape ", keys, ": blocks without slots");
   const bool is_half = keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
   return {is_half ? CacheType::kF16 : CacheType::kF32, keys.data, values.data, keys.dims[1]};
 }
 
 void check_starts(const AttentionRows& rows) {
-  require(rows.seq_starts[0] == 0, element("seq_starts", 0, rows.seq_starts[0]) + ", not 0");
+  require(rows.seq_starts[0] == 0, Element{"seq_starts", 0, rows.seq_starts[0]}, ", not 0");
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
     require(rows.seq_starts[sequence + 1] >= rows.seq_starts[sequence],
-            element("seq_starts", sequence + 1, rows.seq_starts[sequence + 1]) + ", less than before it");
+            Element{"seq_starts", sequence + 1, rows.seq_starts[sequence + 1]}, ", less than before it");
   }
   require(rows.seq_starts[rows.num_seqs] == rows.num_rows,
-          element("seq_starts", rows.num_seqs, rows.seq_starts[rows.num_seqs]) + ", not the number of rows, " +
-              std::to_string(rows.num_rows));
+          Element{"seq_starts", rows.num_seqs, rows.seq_starts[rows.num_seqs]}, ", not the number of rows, ",
+          rows.num_rows);
 }
 
 // Slots behind the context that the rows of a sequence write or may see.
@@ -61,15 +56,13 @@ int64_t num_slots(const AttentionRows& rows, int64_t sequence) {
 void check_blocks(const AttentionRows& rows, const KvPool& pool, int64_t num_blocks) {
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
     const int64_t context = rows.context_lens[sequence], num_new = num_slots(rows, sequence);
-    require(context >= 0, element("context_lens", sequence, context) + ", not at least 0");
+    require(context >= 0, Element{"context_lens", sequence, context}, ", not at least 0");
     const int64_t num_used = (context + num_new + pool.block_size - 1) / pool.block_size;
-    require(num_used <= rows.max_blocks, element("context_lens", sequence, context) + ": with " +
-                                             std::to_string(num_new) + " rows more than the " +
-                                             std::to_string(rows.max_blocks) + " blocks of block_table hold");
+    require(num_used <= rows.max_blocks, Element{"context_lens", sequence, context}, ": with ", num_new,
+            " rows more than the ", rows.max_blocks, " blocks of block_table hold");
     for (int64_t block = sequence * rows.max_blocks; block < sequence * rows.max_blocks + num_used; ++block) {
       const int64_t id = rows.block_table[block];
-      require(id >= 0 && id < num_blocks,
-              element("block_table", block, id) + ", not in 0.." + std::to_string(num_blocks - 1));
+      require(id >= 0 && id < num_blocks, Element{"block_table", block, id}, ", not in 0..", num_blocks - 1);
     }
   }
 }
@@ -77,23 +70,21 @@ void check_blocks(const AttentionRows& rows, const KvPool& pool, int64_t num_blo
 void check_positions(const AttentionRows& rows, int64_t num_positions) {
   for (int64_t row = 0; row < rows.num_rows; ++row) {
     const int64_t position = rows.position_ids[row];
-    require(position >= 0 && position < num_positions,
-            element("position_ids", row, position) + ", not in 0.." + std::to_string(num_positions - 1));
+    require(position >= 0 && position < num_positions, Element{"position_ids", row, position}, ", not in 0..",
+            num_positions - 1);
   }
 }
 
 void check_tree(const AttentionRows& rows) {
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
     const int64_t first = rows.seq_starts[sequence], num_rows = rows.seq_starts[sequence + 1] - first;
-    require(num_rows <= kMaxTreeRows,
-            "a sequence with tree_mask has " + std::to_string(num_rows) + " rows, at most 64");
+    require(num_rows <= kMaxTreeRows, "a sequence with tree_mask has ", num_rows, " rows, at most 64");
     int64_t least_width = 1;
     for (int64_t row = first; row < first + num_rows; ++row) {
       const uint64_t mask = rows.tree_mask[row];
       const int64_t width = std::bit_width(mask);
-      require(width >= least_width, "tree_mask[" + std::to_string(row) + "] is " + std::to_string(mask) +
-                                        ": its highest bit must be the row's own, bit " +
-                                        std::to_string(least_width - 1) + " or a later one");
+      require(width >= least_width, "tree_mask[", row, "] is ", mask, ": its highest bit must be the row's own, bit ",
+              least_width - 1, " or a later one");
       least_width = width + 1;
     }
   }
@@ -111,14 +102,12 @@ PagedAttentionOp::PagedAttentionOp(const KernelInfo& info)
              .sliding_window = info.integer("sliding_window", 0, kMaxWindow),
              .softcap = info.real("softcap"),
              .norm_epsilon = info.real("norm_epsilon")} {
-  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is " + std::to_string(shape_.num_heads) +
-                                                           ", not a multiple of num_kv_heads, " +
-                                                           std::to_string(shape_.num_kv_heads));
-  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim,
-          "rotary_dim is " + std::to_string(shape_.rotary_dim) + ", not even and at most head_dim, " +
-              std::to_string(shape_.head_dim));
-  require(shape_.softcap >= 0, "softcap is " + std::to_string(shape_.softcap) + ", not at least 0");
-  require(shape_.norm_epsilon >= 0, "norm_epsilon is " + std::to_string(shape_.norm_epsilon) + ", not at least 0");
+  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is ", shape_.num_heads,
+          ", not a multiple of num_kv_heads, ", shape_.num_kv_heads);
+  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
+          ", not even and at most head_dim, ", shape_.head_dim);
+  require(shape_.softcap >= 0, "softcap is ", shape_.softcap, ", not at least 0");
+  require(shape_.norm_epsilon >= 0, "norm_epsilon is ", shape_.norm_epsilon, ", not at least 0");
 }
 
 void PagedAttentionOp::compute(const KernelContext& context) const {

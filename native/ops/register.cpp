@@ -1,9 +1,10 @@
 #include "register.h"
 
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
-#include <unordered_map>
+#include <utility>
 
 #include "embedding_op.h"
 #include "instruction_set.h"
@@ -14,23 +15,32 @@
 namespace pilotfish {
 namespace {
 
+// The operators for one number of threads.
+struct Operators {
+  Operator<EmbeddingOp> embedding;
+  Operator<LinearOp> linear;
+  Operator<PagedAttentionOp> paged_attention;
+
+  explicit Operators(int32_t num_threads) : embedding(num_threads), linear(num_threads), paged_attention(num_threads) {}
+};
+
 // ONNX Runtime keeps pointers to operators and domains for as long as a session lives, and sessions may outlive any
-// owner we could name: these live until the process ends. One domain for each copy of ONNX Runtime, found by its API
-// table.
-OrtCustomOpDomain* shared_domain(const OrtApi* api) {
+// owner we could name: these live until the process ends. A domain for each copy of ONNX Runtime, found by its API
+// table, and number of threads.
+OrtCustomOpDomain* shared_domain(const OrtApi* api, int32_t num_threads) {
   static std::mutex mutex;
-  static auto& domains = *new std::unordered_map<const OrtApi*, OrtCustomOpDomain*>();
-  static const auto& embedding = *new Operator<EmbeddingOp>();
-  static const auto& linear = *new Operator<LinearOp>();
-  static const auto& paged_attention = *new Operator<PagedAttentionOp>();
+  static auto& domains = *new std::map<std::pair<const OrtApi*, int32_t>, OrtCustomOpDomain*>();
+  static auto& operators = *new std::map<int32_t, Operators>();
 
   const std::lock_guard lock(mutex);
-  OrtCustomOpDomain*& domain = domains[api];
+  OrtCustomOpDomain*& domain = domains[{api, num_threads}];
   if (domain == nullptr) {
+    const Operators& ops = operators.try_emplace(num_threads, num_threads).first->second;
     OrtCustomOpDomain* created = nullptr;
     throw_on_error(api, ort_abi::CreateCustomOpDomain(api, "pilotfish", &created));
-    for (const OrtCustomOp* op : {static_cast<const OrtCustomOp*>(&embedding), static_cast<const OrtCustomOp*>(&linear),
-                                  static_cast<const OrtCustomOp*>(&paged_attention)}) {
+    for (const OrtCustomOp* op :
+         {static_cast<const OrtCustomOp*>(&ops.embedding), static_cast<const OrtCustomOp*>(&ops.linear),
+          static_cast<const OrtCustomOp*>(&ops.paged_attention)}) {
       throw_on_error(api, ort_abi::CustomOpDomain_Add(api, created, op));
     }
     domain = created;
@@ -40,10 +50,10 @@ OrtCustomOpDomain* shared_domain(const OrtApi* api) {
 
 }  // namespace
 
-OrtStatus* register_operators(const OrtApi* api, OrtSessionOptions* options) noexcept {
+OrtStatus* register_operators(const OrtApi* api, OrtSessionOptions* options, int32_t num_threads) noexcept {
   try {
     instruction_set();  // a wrong PILOTFISH_CPU shows here
-    return ort_abi::AddCustomOpDomain(api, options, shared_domain(api));
+    return ort_abi::AddCustomOpDomain(api, options, shared_domain(api, num_threads));
   } catch (const std::bad_alloc&) {
     return ort_abi::CreateStatus(api, ORT_FAIL, "out of memory");
   } catch (const std::exception& error) {
@@ -63,5 +73,5 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
     // The status functions of the first API version report what a too old ONNX Runtime lacks.
     return ort_abi::CreateStatus(base->GetApi(1), ORT_FAIL, "pilotfish needs ONNX Runtime 1.22 or later");
   }
-  return pilotfish::register_operators(api, options);
+  return pilotfish::register_operators(api, options, 0);
 }

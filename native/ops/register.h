@@ -6,8 +6,10 @@
 namespace pilotfish {
 
 // Adds Embedding, Linear and PagedAttention to the options; every session made from them can run pilotfish graphs. Each
-// copy of ONNX Runtime in the process (its own `api`) gets its own domain, which lives until the process ends.
-// Returns nullptr or the failure's status, which the caller releases.
-OrtStatus* register_operators(const OrtApi* api, OrtSessionOptions* options) noexcept;
+// copy of ONNX Runtime in the process (its own `api`) gets a domain for each num_threads, which lives until the process
+// ends. The kernels of all sessions with the same num_threads share that many threads, the one that runs a session
+// included; 0: they use the session's intra-op threads. Returns nullptr or the failure's status, which the caller
+// releases.
+OrtStatus* register_operators(const OrtApi* api, OrtSessionOptions* options, int32_t num_threads) noexcept;
 
 }  // namespace pilotfish

@@ -49,7 +49,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
       workspace_(num_ids_, options.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
   // The models share one ONNX Runtime and its threads.
-  const std::shared_ptr<const Ort> ort = Ort::open(options.ort_library, options.num_threads);
+  const std::shared_ptr<const Ort> ort = Ort::open(options.ort_library);
   const ModelLimits limits{.num_threads = options.num_threads,
                            .max_rows = std::max(options.prefill_chunk, options.max_draft_tokens + 1),
                            .max_outputs = options.max_draft_tokens + 1,

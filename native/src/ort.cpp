@@ -28,19 +28,19 @@ const OrtApiBase* open_library(const std::string& path) {
 
 std::string Ort::version(const std::string& path) { return open_library(path)->GetVersionString(); }
 
-std::shared_ptr<Ort> Ort::open(const std::string& path, int32_t num_threads) {
+std::shared_ptr<Ort> Ort::open(const std::string& path) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<Ort>> opened;  // the environment is the process's, whoever asks
   const std::lock_guard lock(mutex);
   std::weak_ptr<Ort>& entry = opened[path];
   if (auto ort = entry.lock()) return ort;
   // Shared by all engines that are open at the time.
-  std::shared_ptr<Ort> ort(new Ort(path, num_threads));
+  std::shared_ptr<Ort> ort(new Ort(path));
   entry = ort;
   return ort;
 }
 
-Ort::Ort(const std::string& path, int32_t num_threads) : num_threads_(num_threads) {
+Ort::Ort(const std::string& path) {
   const OrtApiBase* base = open_library(path);
   api_ = base->GetApi(kOrtApiVersion);
   if (!api_) {
@@ -50,7 +50,7 @@ Ort::Ort(const std::string& path, int32_t num_threads) : num_threads_(num_thread
   OrtThreadingOptions* threading = nullptr;
   check(ort_abi::CreateThreadingOptions(api_, &threading));
   const std::unique_ptr<OrtThreadingOptions, OrtRelease<ort_abi::ReleaseThreadingOptions>> owner(threading, {api_});
-  check(ort_abi::SetGlobalIntraOpNumThreads(api_, threading, num_threads));
+  check(ort_abi::SetGlobalIntraOpNumThreads(api_, threading, 1));
   check(ort_abi::SetGlobalInterOpNumThreads(api_, threading, 1));
   OrtEnv* env = nullptr;
   check(ort_abi::CreateEnvWithGlobalThreadPools(api_, ORT_LOGGING_LEVEL_ERROR, "pilotfish", threading, &env));
@@ -74,15 +74,8 @@ OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {
   check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
   // A pattern is kept for every shape ever seen; passes have many shapes and few, short-lived tensors.
   check(ort_abi::DisableMemPattern(api_, raw));
-  if (num_threads == num_threads_) {
-    check(ort_abi::DisablePerSessionThreads(api_, raw));
-  } else {
-    check(ort_abi::SetIntraOpNumThreads(api_, raw, num_threads));
-    check(ort_abi::SetInterOpNumThreads(api_, raw, 1));
-    // Else the draft's idle threads would spin on the cores that the target's pass needs.
-    check(ort_abi::AddSessionConfigEntry(api_, raw, "session.force_spinning_stop", "1"));
-  }
-  check(register_operators(api_, raw));
+  check(ort_abi::DisablePerSessionThreads(api_, raw));
+  check(register_operators(api_, raw, num_threads));
   return options;
 }
 

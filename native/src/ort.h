@@ -30,10 +30,9 @@ using OrtValuePtr = std::unique_ptr<OrtValue, OrtRelease<ort_abi::ReleaseValue>>
 
 class Ort {
  public:
-  // The library at `path` with a pool of num_threads. ONNX Runtime has one environment a process, and with it one pool
-  // that all sessions share: engines that are open together share it too, and one that asks for another number of
-  // threads gets sessions with pools of their own. Throws PF_ORT_MISSING or PF_ORT_VERSION.
-  static std::shared_ptr<Ort> open(const std::string& path, int32_t num_threads);
+  // The library at `path`, shared by the engines that are open together. Its own pool has one thread: the operators of
+  // GRAPH.md bring theirs. Throws PF_ORT_MISSING or PF_ORT_VERSION.
+  static std::shared_ptr<Ort> open(const std::string& path);
   // Version string of the library at `path`.
   static std::string version(const std::string& path);
 
@@ -41,7 +40,7 @@ class Ort {
   // Throws PF_ORT_FAILED with ONNX Runtime's message, after releasing the status.
   void check(OrtStatus* status) const;
 
-  // Options that every session of this library has, the operators of GRAPH.md included.
+  // Options that every session of this library has, with the operators of GRAPH.md on num_threads threads.
   OrtSessionOptionsPtr session_options(int32_t num_threads) const;
   // The same for the CUDA provider, which runs everything on `stream`; no node may fall back to the CPU. The operators
   // are those of `domain`. Throws PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a library.
@@ -58,11 +57,10 @@ class Ort {
                           ONNXTensorElementDataType type) const;
 
  private:
-  Ort(const std::string& path, int32_t num_threads);
+  explicit Ort(const std::string& path);
   void check_cuda(OrtStatus* status) const;
 
   const OrtApi* api_;
-  int32_t num_threads_;
   OrtEnvPtr env_;
   OrtMemoryInfoPtr memory_info_;
 };

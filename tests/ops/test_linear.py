@@ -142,7 +142,7 @@ def test_no_rows(library: str) -> None:
         ({"activation": "gelu"}, "activation is 'gelu', not one of none, swiglu"),
         ({"activation": "swiglu", "out_features": 48}, "out_features is 48, not a multiple of 32"),
         ({"in_features": 0}, "in_features is 0, not in 1.."),
-        ({"norm_epsilon": -1.0}, "norm_epsilon is -1.0"),
+        ({"norm_epsilon": -1.0}, "norm_epsilon is -1"),
         ({"in_features": 128}, r"x has shape \[1, 64\], not \[any, 128\]"),
         ({"out_features": 64}, r"weight has shape \[1152\], not \[2304\]"),
     ],

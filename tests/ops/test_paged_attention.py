@@ -93,7 +93,7 @@ def test_window_that_hides_the_context_from_a_tree(library: str) -> None:
         ({"rotary_dim": 66}, "rotary_dim is 66"),
         ({"head_dim": 300}, "head_dim is 300, not in 1..256"),
         ({"interleaved": 2}, "interleaved is 2"),
-        ({"softcap": -1.0}, "softcap is -1.0"),
+        ({"softcap": -1.0}, "softcap is -1"),
         ({"sliding_window": -1}, "sliding_window is -1"),
         ({"num_heads": 4}, r"qkv has shape \[3, 640\], not \[any, 512\]"),
     ],
