@@ -132,7 +132,9 @@ def _data(record: TrainingRecord) -> str:
             f"of {writing['excerpt_share']}, to requests about excerpts of the text below; only answers are scored"
         )
     if record.options["evaluation_prompts"]:
-        lines.append("* rows of text that share a run of 20 tokens with an evaluation prompt were left out")
+        lines.append(
+            "* rows of text and conversations that share a run of 20 tokens with an evaluation prompt were left out"
+        )
     lines += ["", "| file | bytes | licence | SHA-256 |", "|---|---|---|---|"]
     lines += [f"| {file.name} | {file.bytes} | {file.licence} | `{file.sha256}` |" for file in record.files]
     return "\n".join(lines) + "\n"

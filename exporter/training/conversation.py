@@ -38,6 +38,51 @@ REQUESTS = (
     "{}",
 )
 
+# How user turns begin that the target writes to their end; by half it begins them itself.
+BEGINNINGS = (
+    "How can I",
+    "How do I",
+    "What is the best way to",
+    "What are the",
+    "What is the difference between",
+    "Why do",
+    "Why is",
+    "Explain how",
+    "Can you explain",
+    "Give me",
+    "Give me a plan for",
+    "List some",
+    "Compare",
+    "I am",
+    "I have",
+    "I want to",
+    "My",
+    "Help me",
+    "Tell me about",
+    "Tell me a story about",
+    "Write a short",
+    "Write a poem about",
+    "Write an email to",
+    "Suggest",
+    "Describe",
+    "Recommend",
+    "A shop sells",
+    "There are",
+    "Anna has",
+    "If a car",
+    "Solve",
+    "Calculate",
+    "Write a function in Python that",
+    "Write a Python program that",
+    "```python\ndef ",
+    "Finish this Python function:\n\n```python\ndef ",
+    "How does this code work?\n\n```python\n",
+    "Translate this sentence into German: ",
+    "Translate this paragraph into French:\n\n",
+    "Summarize this article:\n\n",
+    "Read this text and answer the question below.\n\n",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatFrame:
@@ -47,9 +92,9 @@ class ChatFrame:
     opening: str  # up to where the user's words begin
     closing: str  # from their end to where the answer begins
 
-    def opening_ids(self) -> list[int]:
-        """Tokens after which the target writes a user turn itself."""
-        return self._ids(self.opening)
+    def opening_ids(self, beginning: str = "") -> list[int]:
+        """Tokens after which the target writes a user turn itself, or the rest of one that begins so."""
+        return self._ids(self.opening + beginning)
 
     def prompt_ids(self, user_turn: str) -> list[int]:
         """Tokens of the whole prompt for a user turn."""

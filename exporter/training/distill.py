@@ -141,7 +141,7 @@ class _Run:
             )
         length, folder = options.self_text.length, self._work / "self_text"
         with self._accelerator.main_process_first():
-            return pack_conversations(shards, target, length, folder)
+            return pack_conversations(shards, target, length, [prompt.text for prompt in self._prompts], folder)
 
     def _evaluate_prompts(self, target: Target, draft: LlamaForCausalLM) -> tuple[CategoryScores, ...]:
         if not self._prompts or not self._accelerator.is_main_process:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _INITIAL_STD = 0.02
 _DEFAULT_THETA = 10_000.0
+_LAYERS = "model.layers."
+_LAYER_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input
 
 
 class DistilledDraft(nn.Module):
@@ -66,8 +68,10 @@ def draft_config(shape: DraftShape, target: Target) -> LlamaConfig:
 def new_draft(shape: DraftShape, target: Target, seed: int, initial: Path | None) -> LlamaForCausalLM:
     """A draft with random weights by the seed, its embedding the target's in fewer dimensions; or `initial`'s weights.
 
+    A draft with more layers than `initial` begins as the same function: the further layers add nothing yet.
+
     Raises:
-        TrainingOptionError: `initial` is not a draft of this shape.
+        TrainingOptionError: `initial` is not a draft of this shape, or has more layers.
     """
     torch.manual_seed(seed)
     draft = LlamaForCausalLM(draft_config(shape, target))
@@ -94,17 +98,22 @@ def project_embedding(head: Tensor, hidden_size: int) -> Tensor:
     return scaled
 
 
+@torch.no_grad()
 def load_weights(draft: LlamaForCausalLM, folder: Path) -> None:
-    """Fills the draft from a folder's model.safetensors.
+    """Fills the draft from a folder's model.safetensors; layers beyond that one's add 0 to their input.
 
     Raises:
-        TrainingOptionError: missing or other tensors.
+        TrainingOptionError: missing or other tensors, or more layers than the draft has.
     """
     path = folder / "model.safetensors"
     if not path.is_file():
         raise TrainingOptionError(f"initial_draft is {folder}; it has no model.safetensors")
     found = load_file(path)
     expected = {name: tensor for name, tensor in draft.state_dict().items() if name != "lm_head.weight"}
+    for name in _of_further_layers(expected, found):
+        weight = expected.pop(name)
+        if name.endswith(_LAYER_OUTPUTS):
+            weight.zero_()
     for name, tensor in expected.items():
         shape = list(found[name].shape) if name in found else "missing"
         if shape != list(tensor.shape):
@@ -115,6 +124,16 @@ def load_weights(draft: LlamaForCausalLM, folder: Path) -> None:
             f"{path} has {len(extra)} tensors that this draft has no place for, such as {extra[0]}"
         )
     draft.load_state_dict({name: tensor.float() for name, tensor in found.items() if name in expected}, strict=False)
+
+
+def _of_further_layers(expected: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
+    """Tensors of the layers that come after all layers of `found`."""
+    layers = {name.split(".")[2] for name in found if name.startswith(_LAYERS)}
+    return [
+        name
+        for name in expected
+        if name.startswith(_LAYERS) and layers and int(name.split(".")[2]) > max(int(layer) for layer in layers)
+    ]
 
 
 def save_best(state: dict[str, Tensor], path: Path) -> None:

@@ -90,8 +90,7 @@ def evaluate_prompts(
     agreements: dict[str, list[list[bool]]] = {}
     for group in _groups(target, prompts):
         ids = [prompt_ids for _, prompt_ids in group]
-        width = max(len(item) for item in ids)
-        answers = continue_all(target, ids, width, new_tokens, [0.0] * len(ids), seed=0)
+        answers = continue_all(target, ids, new_tokens, [0.0] * len(ids), seed=0)
         for (category, _), found in zip(group, _agreements(draft, ids, answers, target.pad_id), strict=True):
             agreements.setdefault(category, []).append(found)
         advance(len(group))

@@ -1,4 +1,8 @@
-"""Batched sampling from the target with transformers, each row at its own temperature."""
+"""Batched sampling from the target, each row at its own temperature.
+
+Many rows and large kernels: at a few thousand rows the memory traffic of keys and values decides the time, not the
+launches, so nothing is captured or compiled. Rows that have stopped are dropped now and then.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from .row_cache import RowCache, cache_argument, hidden_by_mask, reads_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .target import Target
 
-
-class RowTemperatures(LogitsProcessor):
-    """Divides each row's logits by its temperature; temperature 0 leaves only the best token."""
-
-    def __init__(self, temperatures: Tensor, vocab_size: int) -> None:
-        self._greedy = (temperatures == 0)[:, None]  # [rows, 1]
-        self._divisor = torch.where(temperatures == 0, 1.0, temperatures)[:, None]
-        self._vocab_size = vocab_size
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        """[rows, vocabulary] logits -> logits; padding of the vocabulary is never chosen."""
-        scores = scores.float() / self._divisor
-        scores[:, self._vocab_size :] = -torch.inf
-        best = torch.full_like(scores, -torch.inf).scatter_(1, scores.argmax(dim=1, keepdim=True), 0.0)
-        return torch.where(self._greedy, best, scores)
+_PREFILL_TOKENS = 1 << 15  # of one pass over prompts
+_STEPS_BETWEEN_DROPS = 16
+_WORTH_DROPPING = 0.85  # drop stopped rows once no more than this share is alive: dropping copies the cache
 
 
 @torch.no_grad()
 def continue_all(
     target: Target,
     prompts: Sequence[Sequence[int]],
-    prompt_tokens: int,
     new_tokens: int,
     temperatures: Sequence[float],
     *,
@@ -42,36 +34,110 @@ def continue_all(
 ) -> list[list[int]]:
     """What the target writes after each prompt: at most `new_tokens`, the stop token included if it came.
 
-    Prompts, none longer than `prompt_tokens`, are padded on the left to that length, so every call has one shape; on
-    a GPU the cache is static and transformers captures the decoding step. The same seed gives the same text.
+    Prompts are padded on the left to the longest. The same seed gives the same text. A model with a sliding window
+    attends to everything: prompt and answer have to be shorter than the window.
     """
-    device = target.model.device
-    ids = torch.full((len(prompts), prompt_tokens), target.pad_id, dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, prompt_tokens - len(prompt) :] = torch.tensor(prompt)
-        mask[row, prompt_tokens - len(prompt) :] = 1
-    config = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=new_tokens,
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        eos_token_id=list(target.eos_ids),
-        pad_token_id=target.pad_id,
-        cache_implementation="static" if device.type == "cuda" else None,
-    )
-    processor = RowTemperatures(torch.tensor(list(temperatures), dtype=torch.float32, device=device), target.vocab_size)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        model: Any = target.model
-        output = model.generate(
-            ids.to(device),
-            attention_mask=mask.to(device),
-            generation_config=config,
-            logits_processor=LogitsProcessorList([processor]),
-        )
-    return [_until_stop(row, target.eos_ids) for row in output[:, prompt_tokens:].cpu().tolist()]
+    with reads_rows(target.model):
+        written = _Writing(target, prompts, new_tokens, temperatures, seed).run()
+    return [_until_stop(row, target.eos_ids) for row in written.tolist()]
+
+
+class _Writing:
+    """One batch while it is written. All tensors but `written` have a row for each prompt still going on."""
+
+    def __init__(
+        self,
+        target: Target,
+        prompts: Sequence[Sequence[int]],
+        new_tokens: int,
+        temperatures: Sequence[float],
+        seed: int,
+    ) -> None:
+        device, prompt_tokens = target.model.device, max(len(prompt) for prompt in prompts)
+        self._target, self._decoder = target, target.model.base_model
+        self._cache_name = cache_argument(self._decoder)
+        self._ids = torch.full((len(prompts), prompt_tokens), target.pad_id, dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            self._ids[row, prompt_tokens - len(prompt) :] = torch.tensor(prompt)
+        self._ids = self._ids.to(device)
+        self._padding = torch.tensor([prompt_tokens - len(prompt) for prompt in prompts], device=device)
+        self._temperatures = torch.tensor(list(temperatures), dtype=torch.float32, device=device)
+        self._sampled = self._temperatures.nonzero().ravel()  # rows that are not greedy
+        self._origins = torch.arange(len(prompts), device=device)
+        self._stopped = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+        self._stop_ids = torch.tensor(target.eos_ids, device=device)
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._cache = RowCache(len(prompts), prompt_tokens + new_tokens)
+        self._written = torch.full((len(prompts), new_tokens), target.eos_ids[0], device=device)
+
+    def run(self) -> Tensor:
+        """int64 [prompts, new tokens] on the CPU; after a row's stop token anything."""
+        tokens = self._choose(self._prefill())
+        for step in range(self._written.shape[1]):
+            self._written[self._origins, step] = tokens
+            self._stopped |= torch.isin(tokens, self._stop_ids)
+            if step % _STEPS_BETWEEN_DROPS == 0:
+                tokens = self._drop_stopped(tokens)
+            if not len(tokens) or step + 1 == self._written.shape[1]:
+                break
+            tokens = self._choose(self._step(tokens))
+        return self._written.cpu()
+
+    def _prefill(self) -> Tensor:
+        """Hidden states [rows, hidden] at the prompts' last positions; fills the cache, some rows at a time."""
+        length = self._ids.shape[1]
+        index = torch.arange(length, device=self._ids.device)
+        causal, itself = index <= index[:, None], index == index[:, None]
+        together, last = max(1, _PREFILL_TOKENS // length), []
+        for start in range(0, len(self._ids), together):
+            part = slice(start, start + together)
+            padding = self._padding[part, None]
+            # padding sees itself: a row without any visible position would be NaN, and 0 * NaN is NaN further on
+            visible = (causal & (index >= padding)[:, None]) | itself
+            hidden = self._decode(self._ids[part], (index - padding).clamp(min=0), visible, start)
+            last.append(hidden[:, -1])
+        self._cache.length = length
+        return torch.cat(last)
+
+    def _step(self, tokens: Tensor) -> Tensor:
+        at = self._cache.length
+        index = torch.arange(self._cache.read_width, device=tokens.device)
+        visible = (index >= self._padding[:, None]) & (index <= at)
+        hidden = self._decode(tokens[:, None], (at - self._padding)[:, None], visible[:, None], 0)
+        self._cache.length = at + 1
+        return hidden[:, 0]
+
+    def _decode(self, ids: Tensor, positions: Tensor, visible: Tensor, first_row: int) -> Tensor:
+        cache: Any = {self._cache_name: self._cache.at_row(first_row)}
+        mask = hidden_by_mask(visible, self._target.model.dtype)
+        output = self._decoder(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=True, **cache)
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def _choose(self, hidden: Tensor) -> Tensor:
+        head = self._target.head
+        # in bf16, logits of 16 to 32 come in steps of 1/8, and the best token is often a tie
+        logits = hidden @ head.T if head.dtype == torch.float32 else torch.mm(hidden, head.T, out_dtype=torch.float32)
+        return choose_tokens(logits, self._temperatures, self._sampled, self._generator)
+
+    def _drop_stopped(self, tokens: Tensor) -> Tensor:
+        alive = (~self._stopped).nonzero().ravel()
+        if len(alive) > _WORTH_DROPPING * len(tokens):
+            return tokens
+        self._cache.keep(alive)
+        self._padding, self._temperatures = self._padding[alive], self._temperatures[alive]
+        self._origins, self._stopped = self._origins[alive], self._stopped[alive]
+        self._sampled = self._temperatures.nonzero().ravel()
+        return tokens[alive]
+
+
+def choose_tokens(logits: Tensor, temperatures: Tensor, sampled: Tensor, generator: torch.Generator) -> Tensor:
+    """[rows, vocabulary] -> int64 [rows]: the best token, in the rows `sampled` one drawn at the row's temperature."""
+    tokens = logits.argmax(dim=1)
+    if len(sampled):
+        scaled = logits[sampled].float() / temperatures[sampled, None]
+        tokens[sampled] = torch.multinomial(scaled.softmax(dim=1), 1, generator=generator).ravel()
+    return tokens
 
 
 def _until_stop(ids: list[int], eos_ids: tuple[int, ...]) -> list[int]:

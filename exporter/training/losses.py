@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOGIT_CHUNK_BYTES = 256 << 20
+
+
+class Divergence(NamedTuple):
+    """Of each row of two distributions: its value, and its gradient by the logits of the second one."""
+
+    values: Tensor  # f32 [tokens]
+    gradient: Tensor  # f32 [tokens, vocab]
 
 
 class Distance(NamedTuple):
@@ -27,26 +33,44 @@ class Distance(NamedTuple):
     agrees: Tensor  # f32 [tokens], 0 or 1
 
 
-def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+def forward_kl(log_p: Tensor, log_q: Tensor) -> Divergence:
     """KL(target || draft) of each row; covers all that the target may say."""
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+    p = log_p.exp()
+    return Divergence((p * (log_p - log_q)).sum(-1), log_q.exp() - p)
 
 
-def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+def reverse_kl(log_p: Tensor, log_q: Tensor) -> Divergence:
     """KL(draft || target) of each row; prefers the target's main modes."""
-    return (log_q.exp() * (log_q - log_p)).sum(-1)
+    q, ratio = log_q.exp(), log_q - log_p
+    value = (q * ratio).sum(-1)
+    return Divergence(value, q * (ratio - value[:, None]))
 
 
-def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
+def total_variation(log_p: Tensor, log_q: Tensor) -> Divergence:
     """1 - sum min(p, q) of each row: the rejection rate itself, with a weak gradient far from the target."""
-    return 1 - torch.minimum(log_p.exp(), log_q.exp()).sum(-1)
+    p, q = log_p.exp(), log_q.exp()
+    rising = (q < p).float()  # more of these tokens is accepted more often
+    return Divergence(1 - torch.minimum(p, q).sum(-1), q * ((q * rising).sum(-1, keepdim=True) - rising))
 
 
-DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Divergence]] = {
     "forward-kl": forward_kl,
     "reverse-kl": reverse_kl,
     "total-variation": total_variation,
 }
+
+
+def compare(loss: str, target_logits: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """[tokens, vocab] twice -> summed divergence, its gradient by `logits`, overlap and agreement of each row."""
+    log_p, log_q = target_logits.float().log_softmax(-1), logits.float().log_softmax(-1)
+    values, gradient = DIVERGENCES[loss](log_p, log_q)
+    overlap = torch.minimum(log_p.exp(), log_q.exp()).sum(-1)
+    agrees = (target_logits.argmax(-1) == logits.argmax(-1)).float()
+    return values.sum(), gradient.to(logits.dtype), overlap, agrees
+
+
+# one compilation for all numbers of tokens; without it a step writes some twenty f32 copies of the logits
+_compiled_compare = torch.compile(compare, dynamic=True)
 
 
 def distance(
@@ -85,21 +109,19 @@ class _ChunkedDistance(torch.autograd.Function):
         grad_hidden, grad_head = torch.zeros_like(hidden), torch.zeros_like(head)
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden.device)
         overlaps, agreements = [loss_sum.new_zeros(0)], [loss_sum.new_zeros(0)]
-        leaf_head = head.detach().requires_grad_(with_gradient)
+        rows, columns = hidden, head.to(target_hidden.dtype)  # of the products: bf16 under autocast
+        rows = rows.to(columns.dtype)
+        run = _compiled_compare if hidden.is_cuda else compare
         for start in range(0, hidden.shape[0], chunk):
             part = slice(start, start + chunk)
-            log_p = functional.linear(target_hidden[part], target_head).float().log_softmax(-1)
-            with torch.set_grad_enabled(with_gradient):
-                leaf = hidden[part].detach().requires_grad_(with_gradient)
-                log_q = functional.linear(leaf, leaf_head).float().log_softmax(-1)
-                part_loss = DIVERGENCES[loss](log_p, log_q).sum()
-                if with_gradient:
-                    grad_hidden[part], part_grad = torch.autograd.grad(part_loss, (leaf, leaf_head))
-                    grad_head += part_grad
-            log_q = log_q.detach()
-            loss_sum += part_loss.detach()
-            overlaps.append(torch.minimum(log_p.exp(), log_q.exp()).sum(-1))
-            agreements.append((log_p.argmax(-1) == log_q.argmax(-1)).float())
+            target_logits, logits = target_hidden[part] @ target_head.T, rows[part] @ columns.T
+            part_loss, gradient, overlap, agrees = run(loss, target_logits, logits)
+            if with_gradient:
+                grad_hidden[part] = gradient @ columns
+                grad_head += gradient.T @ rows[part]
+            loss_sum += part_loss
+            overlaps.append(overlap)
+            agreements.append(agrees)
         ctx.save_for_backward(grad_hidden, grad_head)
         overlap, agrees = torch.cat(overlaps), torch.cat(agreements)
         ctx.mark_non_differentiable(overlap, agrees)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from accelerate import PartialState
 
-from .conversation import ChatFrame, Excerpts, chat_frame, excerpt_turns
+from .conversation import BEGINNINGS, ChatFrame, Excerpts, chat_frame, excerpt_turns
 from .errors import DataError
 from .generate import continue_all
 from .rows import Row, TokenRows, existing_rows, write_rows
 from .storage import storage_errors
+from .text import PromptOverlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_QUESTION_TOKENS = 64
+_QUESTION_TOKENS = 128
 _QUESTION_TEMPERATURES = (0.8, 1.0)
 _OPEN_ROWS = 64  # rows that packing fills at the same time
 _MAX_BARREN_SHARDS = 8  # shards in a row without an answer: the target does not speak this template
@@ -69,7 +70,7 @@ def write_shards(
         path = shard_path(folder, index)
         if not path.is_file():
             time_limit.check("the target writes its text")
-            _save(path, _shard(target, frame, options, text, [seed, index]))
+            save_shard(path, _shard(target, frame, options, text, [seed, index]))
         answers = sum(len(item.tokens) - item.prompt_tokens for item in read_shard(path))
         barren = 0 if answers else barren + 1
         if barren == _MAX_BARREN_SHARDS:
@@ -85,19 +86,27 @@ def shard_path(folder: Path, index: int) -> Path:
     return folder / f"shard-{index:05d}.npz"
 
 
+def quotes_text(index: int, share: float) -> bool:
+    """Whether a shard's user turns quote the training text: evenly over the shards, and never both in one shard.
+
+    Quoting turns are long, the target's own short, and rows written together are padded to the longest.
+    """
+    return int((index + 1) * share + 0.5) > int(index * share + 0.5)
+
+
 def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, seed: list[int]) -> list[Conversation]:
     rng = np.random.default_rng(seed)
     shard_seed = int(rng.integers(1 << 31))
-    num_excerpts = round(options.batch * options.excerpt_share)
-    turns = excerpt_turns(frame, text, num_excerpts, options.prompt_tokens, rng)
-    turns += _own_turns(target, frame, options.batch - num_excerpts, shard_seed)
+    if quotes_text(seed[1], options.excerpt_share):
+        turns = excerpt_turns(frame, text, options.batch, options.prompt_tokens, rng)
+    else:
+        turns = _own_turns(target, frame, options.batch, options.prompt_tokens, shard_seed)
+    rng.shuffle(turns)  # every kind of turn meets every temperature
     prompts = [ids for turn in turns if len(ids := frame.prompt_ids(turn)) <= options.prompt_tokens]
     if not prompts:
         return []
     temperatures = [options.temperatures[row % len(options.temperatures)] for row in range(len(prompts))]
-    answers = continue_all(
-        target, prompts, options.prompt_tokens, options.answer_tokens, temperatures, seed=shard_seed + 1
-    )
+    answers = continue_all(target, prompts, options.answer_tokens, temperatures, seed=shard_seed + 1)
     return [
         Conversation(np.asarray([*prompt, *answer]), len(prompt))
         for prompt, answer in zip(prompts, answers, strict=True)
@@ -105,18 +114,22 @@ def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, 
     ]
 
 
-def _own_turns(target: Target, frame: ChatFrame, count: int, seed: int) -> list[str]:
-    """User turns that the target writes when its template leaves it the user's place."""
-    if count == 0:
-        return []
-    opening = frame.opening_ids()
-    temperatures = [_QUESTION_TEMPERATURES[row % len(_QUESTION_TEMPERATURES)] for row in range(count)]
-    written = continue_all(target, [opening] * count, len(opening), _QUESTION_TOKENS, temperatures, seed=seed)
-    turns = [target.backend.decode(ids, skip_special_tokens=True).strip() for ids in written]
-    return [turn for turn in turns if turn]
+def _own_turns(target: Target, frame: ChatFrame, count: int, max_tokens: int, seed: int) -> list[str]:
+    """User turns that the target writes when its template leaves it the user's place; half have a given beginning."""
+    room = max(1, max_tokens - len(frame.prompt_ids("")))
+    beginnings = ["" if row % 2 else BEGINNINGS[row // 2 % len(BEGINNINGS)] for row in range(count)]
+    openings = [frame.opening_ids(beginning) for beginning in beginnings]
+    temperatures = [_QUESTION_TEMPERATURES[row // 2 % len(_QUESTION_TEMPERATURES)] for row in range(count)]
+    written = continue_all(target, openings, min(room, _QUESTION_TOKENS), temperatures, seed=seed)
+    turns = [
+        beginning + target.backend.decode(ids, skip_special_tokens=True)
+        for beginning, ids in zip(beginnings, written, strict=True)
+    ]
+    return [turn.strip() for turn in turns if turn.strip()]
 
 
-def _save(path: Path, conversations: list[Conversation]) -> None:
+def save_shard(path: Path, conversations: list[Conversation]) -> None:
+    """Writes a shard; it appears under its name when it is complete."""
     partial = path.with_name(f"{path.name}.partial")
     tokens = np.concatenate([item.tokens for item in conversations]) if conversations else np.zeros(0)
     with storage_errors(path):
@@ -145,17 +158,28 @@ def read_shard(path: Path) -> list[Conversation]:
     return [Conversation(tokens, prompt) for tokens, prompt in zip(parts, prompts, strict=False)]
 
 
-def pack_conversations(folder: Path, target: Target, length: int, out: Path) -> TokenRows:
-    """All shards as rows: whole conversations side by side, only the positions that predict an answer scored."""
+def pack_conversations(folder: Path, target: Target, length: int, prompts: list[str], out: Path) -> TokenRows:
+    """All shards as rows: whole conversations side by side, only the positions that predict an answer scored.
+
+    Conversations that share a run of 20 tokens with one of the evaluation's `prompts` are left out.
+    """
     shards = sorted(folder.glob("shard-*.npz"))
     content = [(path.name, path.stat().st_size) for path in shards]
-    fingerprint = hashlib.sha256(f"{length} {target.pad_id} {content}".encode()).hexdigest()
+    fingerprint = hashlib.sha256(f"{length} {target.pad_id} {content} {prompts}".encode()).hexdigest()
     found = existing_rows(out, fingerprint)
     if found is not None:
         return found
-    conversations = (item for path in shards for item in read_shard(path))
+    overlap = PromptOverlap([target.backend.encode(prompt, add_special_tokens=False).ids for prompt in prompts])
+    conversations = (item for path in shards for item in _without_overlap(read_shard(path), overlap))
     rows = (_row(group, length, target.pad_id) for group in fill_rows(conversations, length))
     return write_rows(out, rows, length, target.vocab_size, fingerprint)
+
+
+def _without_overlap(conversations: list[Conversation], overlap: PromptOverlap) -> list[Conversation]:
+    flat = np.concatenate([item.tokens for item in conversations]) if conversations else np.zeros(0, dtype=np.int64)
+    ends = np.cumsum([len(item.tokens) for item in conversations])
+    found = np.searchsorted(ends, overlap.runs_in(flat), side="right")  # a run over two of them counts for the first
+    return [item for index, item in enumerate(conversations) if index not in set(found.tolist())]
 
 
 def fill_rows(conversations: Iterator[Conversation], length: int) -> Iterator[list[Conversation]]:

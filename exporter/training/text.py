@@ -153,6 +153,12 @@ class PromptOverlap:
         found: Array = np.isin(_run_hashes(rows), self._known)
         return np.asarray(found.any(axis=1))
 
+    def runs_in(self, tokens: Array) -> Array:
+        """[length] -> where runs of 20 tokens begin that a prompt has too."""
+        if not len(self._known) or len(tokens) < _OVERLAP_TOKENS:
+            return np.zeros(0, dtype=np.int64)
+        return np.isin(_run_hashes(tokens[None])[0], self._known).nonzero()[0]
+
 
 def _run_hashes(rows: Array) -> Array:
     """Polynomial hash modulo 2^64 of every run of _OVERLAP_TOKENS tokens of each row."""

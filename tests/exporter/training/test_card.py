@@ -31,7 +31,7 @@ def test_names_the_command_seed_and_versions(card: str, finished: TrainResult) -
 def test_names_data_with_licence_and_hash(card: str, text_file: Path) -> None:
     digest = hashlib.sha256(text_file.read_bytes()).hexdigest()
     assert f"| words.txt | {text_file.stat().st_size} | CC0-1.0 | `{digest}` |" in card
-    assert "rows of text that share a run of 20 tokens with an evaluation prompt were left out" in card
+    assert "text and conversations that share a run of 20 tokens with an evaluation prompt were left out" in card
 
 
 def test_names_device_and_time(card: str, finished: TrainResult) -> None:

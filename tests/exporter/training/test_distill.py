@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,13 @@ from transformers import AutoModelForCausalLM
 from pilotfish.exporter.errors import OutputExistsError
 from pilotfish.exporter.options import ModelFormats
 from pilotfish.exporter.training import DraftShape, Stage, TrainResult, train_draft
+from pilotfish.exporter.training.draft import new_draft, save_draft
 from pilotfish.exporter.training.errors import TrainingOptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pilotfish.exporter.training.target import Target
 
 
 def test_loss_falls_and_acceptance_rises(finished: TrainResult) -> None:
@@ -78,10 +82,25 @@ def test_initial_draft_is_where_training_starts(make_options: MakeOptions, finis
     assert first.sampled > finished.record.history[0].sampled + 0.1
 
 
-def test_initial_draft_of_another_shape_is_refused(make_options: MakeOptions, finished: TrainResult) -> None:
-    shape = DraftShape(hidden_size=32, num_layers=2, num_heads=2, num_kv_heads=1, ffn_size=32)
-    with pytest.raises(TrainingOptionError, match=r"layers\.1\.\S+ is missing"):
+def test_deeper_draft_begins_as_the_same_function(finished: TrainResult, target: Target) -> None:
+    ids = torch.arange(5, 25)[None]
+    deeper = DraftShape(hidden_size=32, num_layers=3, num_heads=2, num_kv_heads=1, ffn_size=32)
+    shape = dataclasses.replace(deeper, num_layers=1)
+    expected, found = (new_draft(each, target, 7, finished.folder)(ids).logits for each in (shape, deeper))
+    torch.testing.assert_close(found, expected)
+
+
+def test_initial_draft_of_another_width_is_refused(make_options: MakeOptions, finished: TrainResult) -> None:
+    shape = DraftShape(hidden_size=64, num_layers=1, num_heads=2, num_kv_heads=1, ffn_size=32)
+    with pytest.raises(TrainingOptionError, match=r"embed_tokens\.weight is \[62, 32\]"):
         train_draft(make_options(initial_draft=finished.folder, shape=shape))
+
+
+def test_initial_draft_with_more_layers_is_refused(target: Target, tmp_path: Path) -> None:
+    shape = DraftShape(hidden_size=32, num_layers=2, num_heads=2, num_kv_heads=1, ffn_size=32)
+    save_draft(new_draft(shape, target, 0, None), tmp_path)
+    with pytest.raises(TrainingOptionError, match=r"no place for, such as model\.layers\.1"):
+        new_draft(dataclasses.replace(shape, num_layers=1), target, 0, tmp_path)
 
 
 def test_early_stop_ends_a_stage(make_options: MakeOptions) -> None:

@@ -57,10 +57,11 @@ def test_nan_names_the_step(make_options: MakeOptions, monkeypatch: pytest.Monke
 
     calls = []
 
-    def breaks_later(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+    def breaks_later(log_p: torch.Tensor, log_q: torch.Tensor) -> losses.Divergence:
         calls.append(None)
         scale = torch.nan if len(calls) == 4 else 1.0
-        return losses.forward_kl(log_p, log_q) * scale
+        values, gradient = losses.forward_kl(log_p, log_q)
+        return losses.Divergence(values * scale, gradient)
 
     monkeypatch.setitem(losses.DIVERGENCES, "reverse-kl", breaks_later)
     with pytest.raises(DivergedError, match="the loss is nan at step 4 of the text stage"):

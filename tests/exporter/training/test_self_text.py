@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +12,15 @@ import torch
 from pilotfish.exporter.training import SelfText
 from pilotfish.exporter.training.conversation import REQUESTS, Excerpts, chat_frame, excerpt_turns
 from pilotfish.exporter.training.errors import TrainingOptionError
-from pilotfish.exporter.training.generate import RowTemperatures, continue_all
+from pilotfish.exporter.training.generate import choose_tokens, continue_all
 from pilotfish.exporter.training.rows import Row, TokenRows, write_rows
 from pilotfish.exporter.training.self_text import (
     Conversation,
     fill_rows,
     pack_conversations,
+    quotes_text,
     read_shard,
+    save_shard,
     shard_path,
     write_shards,
 )
@@ -70,23 +73,47 @@ def test_conversations_follow_the_template(target: Target, excerpts: Excerpts, t
 
 def test_greedy_rows_are_the_models_argmax(target: Target) -> None:
     prompt = [1, 3, 10, 11, 2, 1, 4]
-    (answer,) = continue_all(target, [prompt], 20, 8, [0.0], seed=0)
+    (answer,) = continue_all(target, [prompt], 8, [0.0], seed=0)
     ids = torch.tensor([prompt + answer])
     best = target.model(input_ids=ids).logits[0, len(prompt) - 1 : -1, : target.vocab_size].argmax(-1)
     assert best.tolist() == answer
 
 
-def test_padding_of_the_vocabulary_is_never_sampled() -> None:
-    scores = torch.zeros(2, 6)
-    scores[:, 4:] = 100  # two rows of padding
-    found = RowTemperatures(torch.tensor([0.0, 0.5]), vocab_size=4)(torch.zeros(2, 1), scores)
-    assert found.softmax(-1)[0].tolist() == [1, 0, 0, 0, 0, 0]
-    assert found.softmax(-1)[1].tolist() == [0.25, 0.25, 0.25, 0.25, 0, 0]
+def test_rows_do_not_depend_on_their_company(target: Target) -> None:
+    """Padding, dropped rows and the order of rows change nothing in greedy text; some rows stop, some do not."""
+    for name, weight in target.model.named_parameters():  # as it is, its text depends on the last token alone
+        if "self_attn" in name:
+            weight.data *= 12
+    target = dataclasses.replace(target, eos_ids=(2, *range(5, 8)))
+    rng = np.random.default_rng(0)
+    prompts = [[1, 3, *rng.integers(5, 62, rng.integers(1, 20)).tolist(), 2, 1, 4] for _ in range(24)]
+    together = continue_all(target, prompts, 70, [0.0] * len(prompts), seed=0)
+    alone = [continue_all(target, [prompt], 70, [0.0], seed=0)[0] for prompt in prompts]
+    assert together == alone
+    assert len({len(answer) for answer in together}) > 5
 
 
-def test_temperature_divides_logits() -> None:
-    scores = torch.tensor([[1.0, 2.0]])
-    assert RowTemperatures(torch.tensor([0.5]), 2)(torch.zeros(1, 1), scores).tolist() == [[2.0, 4.0]]
+def test_writing_leaves_the_attention_of_the_model_as_it_was(target: Target) -> None:
+    before = target.model.config._attn_implementation
+    continue_all(target, [[1, 3, 10]], 4, [1.0], seed=0)
+    assert target.model.config._attn_implementation == before
+
+
+def test_tokens_follow_the_softmax_at_their_rows_temperature() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0, -50.0]).repeat(40_000, 1)
+    temperatures = torch.full((40_000,), 0.5)
+    temperatures[:10] = 0
+    sampled = temperatures.nonzero().ravel()
+    tokens = choose_tokens(logits, temperatures, sampled, torch.Generator().manual_seed(0))
+    assert tokens[:10].tolist() == [2] * 10
+    found = torch.bincount(tokens[10:], minlength=4) / len(sampled)
+    torch.testing.assert_close(found, (logits[0] / 0.5).softmax(0), rtol=0, atol=0.01)
+
+
+def test_padding_of_the_vocabulary_is_never_written(target: Target) -> None:
+    assert target.vocab_size < target.model.config.vocab_size
+    written = continue_all(target, [[1, 3, 10]] * 64, 60, [30.0] * 64, seed=0)
+    assert max(max(ids) for ids in written) < target.vocab_size
 
 
 def test_excerpts_fit_and_come_from_the_given_rows(target: Target, excerpts: Excerpts) -> None:
@@ -102,6 +129,27 @@ def test_excerpts_fit_and_come_from_the_given_rows(target: Target, excerpts: Exc
 def test_prompts_too_short_for_the_template(target: Target, excerpts: Excerpts) -> None:
     with pytest.raises(TrainingOptionError, match="prompt_tokens is 9; the template and a request take"):
         excerpt_turns(chat_frame(target.tokenizer, "tiny"), excerpts, 1, 9, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 1.0])
+def test_share_of_shards_that_quote(share: float) -> None:
+    assert sum(quotes_text(index, share) for index in range(100)) == round(100 * share)
+
+
+def test_conversations_like_an_evaluation_prompt_are_left_out(target: Target, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    items = [Conversation(rng.integers(5, 62, 40), 30) for _ in range(20)]
+    (tmp_path / "shards").mkdir()
+    save_shard(shard_path(tmp_path / "shards", 0), items)
+    prompt = target.backend.decode(items[7].tokens[3:24].tolist())
+    rows = pack_conversations(tmp_path / "shards", target, 80, [prompt], tmp_path / "rows")
+    flat = rows.tokens.ravel().tolist()
+    missing = [item for item in range(20) if items[item].tokens[0:10].tolist() not in _windows(flat, 10)]
+    assert missing == [7]
+
+
+def _windows(tokens: list[int], width: int) -> list[list[int]]:
+    return [tokens[start : start + width] for start in range(len(tokens))]
 
 
 def test_filled_rows_hold_everything_and_little_room() -> None:
@@ -127,7 +175,7 @@ def test_conversations_in_one_row_do_not_see_each_other(target: Target, tmp_path
             lengths=[len(item.tokens) for item in items],
             prompt_tokens=[item.prompt_tokens for item in items],
         )
-    rows: TokenRows = pack_conversations(tmp_path / "shards", target, 20, tmp_path / "rows")
+    rows: TokenRows = pack_conversations(tmp_path / "shards", target, 20, [], tmp_path / "rows")
     assert len(rows) == 1
     batch = rows.batch(np.array([0]), torch.device("cpu"))
     assert batch.scored[0].nonzero().ravel().tolist() == [5, 6, 7, 9 + 5]  # each predicts a token of an answer
