@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from .errors import BundleCorruptError, BundleVersionError
 from .weights import StoredTensor  # noqa: TC001 - get_type_hints reads it
 
 _T = TypeVar("_T")
+_INTEGER_LIST = re.compile(r"\[\n\s+\d+(,\n\s+\d+)*\n\s+\]")  # written on one line: a map has thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class ModelEntry:
     parameters: int
     source: SourceEntry
     parity: dict[str, float]
+    logit_ids: tuple[int, ...] | None = None  # token of each row of the logits, ascending; None: row j is token j
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ class Manifest:
     def to_json(self) -> str:
         """The text of manifest.json."""
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
-        return json.dumps(head | dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(head | dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 
 
 def parse_manifest(text: str) -> Manifest:
@@ -127,11 +131,12 @@ def _read(kind: type[_T], data: object, where: str) -> _T:
     if not isinstance(data, dict):
         raise BundleCorruptError(f"{where} is {type(data).__name__}, expected an object")
     hints = typing.get_type_hints(kind)
-    missing, unknown = hints.keys() - data.keys(), data.keys() - hints.keys()
+    optional = {field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}  # type: ignore[arg-type]
+    missing, unknown = hints.keys() - optional - data.keys(), data.keys() - hints.keys()
     if missing or unknown:
         what = f"lacks {', '.join(sorted(missing))}" if missing else f"has unknown {', '.join(sorted(unknown))}"
         raise BundleCorruptError(f"{where} {what}")
-    return kind(**{name: _value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+    return kind(**{name: _value(hints[name], item, f"{where}.{name}") for name, item in data.items()})
 
 
 def _value(hint: Any, data: object, where: str) -> object:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
+from .draft_vocabulary import DraftVocabulary, first_ids, most_frequent_ids
 from .errors import OptionError, UnsupportedModelError
 from .formats import FormatDecision, choose_formats, model_formats
 from .graph_file import write_graph
@@ -44,6 +45,9 @@ class ModelSummary:
     num_nodes: int
     nodes_per_layer: int
     formats: tuple[FormatDecision, ...]
+    num_logits: int
+    vocab_size: int
+    logit_coverage: float | None  # share of the text's tokens that a draft's trimmed head scores
     parity: Parity | None
 
 
@@ -55,6 +59,7 @@ class ExportedModel:
     graph: ir.Graph
     plan: Plan
     formats: tuple[FormatDecision, ...]
+    vocabulary: DraftVocabulary | None  # None: all ids
     tensors: tuple[StoredTensor, ...]
     graph_path: Path
     weights_path: Path
@@ -83,9 +88,10 @@ def export_model(
     formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], model, source)
     graph = trace(model)
     progress.advance()
-    num_logits = _num_logits(name, checkpoint, options)
+    vocabulary = _draft_vocabulary(checkpoint, tokenizer, options) if name == "draft" else None
+    logit_ids = None if vocabulary is None else vocabulary.ids
     num_layers = int(checkpoint.config.num_hidden_layers)
-    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, num_logits)
+    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, logit_ids)
     progress.advance()
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
@@ -109,7 +115,7 @@ def export_model(
             advance=progress.advance,
         )
     return ExportedModel(
-        checkpoint, graph.graph, plan, formats, tensors, graph_path, weights_path, max_positions, parity
+        checkpoint, graph.graph, plan, formats, vocabulary, tensors, graph_path, weights_path, max_positions, parity
     )
 
 
@@ -120,6 +126,7 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         UnsupportedModelError: layers with different numbers or sizes of heads.
     """
     checkpoint, plan, nodes = exported.checkpoint, exported.plan, list(exported.graph)
+    vocabulary = exported.vocabulary
     attentions = [node.attributes for node in nodes if node.op_type == "PagedAttention"]
     heads = {name: {item[name].as_int() for item in attentions} for name in ("num_heads", "num_kv_heads", "head_dim")}
     if any(len(values) > 1 for values in heads.values()):
@@ -142,6 +149,7 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         head_dim=heads["head_dim"].pop(),
         vocab_size=embedding["num_rows"].as_int(),
         num_logits=head["out_features"].as_int(),
+        logit_ids=None if vocabulary is None or vocabulary.is_prefix else vocabulary.ids,
         max_positions=exported.max_positions,
         sliding_window=windows.pop() if len(windows) == 1 else 0,  # layers that differ keep every token
         cache_dtype=options.cache_dtype,
@@ -167,17 +175,24 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         num_nodes=len(exported.graph),
         nodes_per_layer=NODES_PER_LAYER,
         formats=exported.formats,
+        num_logits=entry.num_logits,
+        vocab_size=entry.vocab_size,
+        logit_coverage=exported.vocabulary.coverage if exported.vocabulary is not None else None,
         parity=exported.parity,
     )
 
 
-def _num_logits(name: str, checkpoint: Checkpoint, options: ExportOptions) -> int | None:
-    if name != "draft" or options.draft_vocab is None:
+def _draft_vocabulary(
+    checkpoint: Checkpoint, tokenizer: TokenizerInfo, options: ExportOptions
+) -> DraftVocabulary | None:
+    if options.draft_vocab is None:
         return None
-    limit = int(checkpoint.config.vocab_size)
+    limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
     if options.draft_vocab > limit:
         raise OptionError(f"draft_vocab is {options.draft_vocab}; {checkpoint.id} has only {limit} ids")
-    return options.draft_vocab
+    if options.draft_vocab_text is None:
+        return first_ids(options.draft_vocab)
+    return most_frequent_ids(tokenizer, options.draft_vocab, options.draft_vocab_text)
 
 
 def _max_positions(checkpoint: Checkpoint, options: ExportOptions) -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .contract import CACHE_DTYPES, FORMATS
 from .errors import OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PARITY_TOKENS = (16, 1024)
 PARTS = ("linear", "embedding", "lm_head")
@@ -50,8 +54,9 @@ class ExportOptions:
     target, draft: weight formats of the two models; a part that is None follows the checkpoint's own blocks (of a
         GGUF file), or DEFAULT_FORMATS where its weights are plain.
     cache_dtype: "f16" or "f32", the type of the key and value caches.
-    draft_vocab: the draft's head scores ids 0 .. draft_vocab - 1 only (byte-pair tokenizers number ids by frequency);
-        None scores all.
+    draft_vocab: the draft's head scores so many ids only; None scores all.
+    draft_vocab_text: a text file whose most frequent tokens these ids are; None takes ids 0 .. draft_vocab - 1, which
+        byte-pair tokenizers number by frequency.
     max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
     tokenizer: folder or hub id to take the tokenizer from instead of the target's own.
     parity: compare the exported graphs with torch and fail over tolerance.
@@ -66,6 +71,7 @@ class ExportOptions:
     draft: FormatChoice = FormatChoice()
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
+    draft_vocab_text: Path | None = None
     max_positions: int | None = None
     tokenizer: str | None = None
     parity: bool = True
@@ -77,6 +83,8 @@ class ExportOptions:
             raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
         if self.draft_vocab is not None and self.draft_vocab < 1:
             raise OptionError(f"draft_vocab is {self.draft_vocab}; it must be at least 1")
+        if self.draft_vocab_text is not None and self.draft_vocab is None:
+            raise OptionError(f"draft_vocab_text is {self.draft_vocab_text}, but draft_vocab does not say how many ids")
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
         least, most = _PARITY_TOKENS

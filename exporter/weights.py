@@ -118,4 +118,4 @@ def _arranged(weight: PackedWeight, parts: list[Array]) -> Array:
     if weight.interleaved:
         return interleave(*parts)
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return rows[: weight.out_features]
+    return rows if weight.rows is None else rows[list(weight.rows)]

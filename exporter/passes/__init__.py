@@ -29,16 +29,16 @@ __all__ = ["PackedWeight", "Plan", "Vector", "fuse"]
 
 
 def fuse(
-    model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: int, num_logits: int | None = None
+    model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: int, logit_ids: tuple[int, ...] | None = None
 ) -> Plan:
     """Rewrites a traced decoder in place to 5 nodes a layer and returns the plan of its stored tensors.
 
-    num_logits: the head scores ids 0 .. num_logits - 1 only; None: the whole vocabulary.
+    logit_ids: the only ids that the head scores; None: the whole vocabulary.
 
     Raises:
         UnsupportedModelError: a layer that does not have the expected shape; the message names it and the reason.
     """
-    plan = canonicalise(model, formats, num_logits)
+    plan = canonicalise(model, formats, logit_ids)
     shared = shared_inputs()
     fuse_rms_norm(model)
     fuse_rotary(model, plan)

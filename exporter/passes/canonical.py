@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.options import ModelFormats
 
 
-def canonicalise(model: ir.Model, formats: ModelFormats, num_logits: int | None) -> Plan:
+def canonicalise(model: ir.Model, formats: ModelFormats, logit_ids: tuple[int, ...] | None) -> Plan:
     """Turns parameters (initializers without data) into graph inputs and folds every constant subgraph."""
     graph = model.graph
     parameters = {}
@@ -24,4 +24,4 @@ def canonicalise(model: ir.Model, formats: ModelFormats, num_logits: int | None)
             parameters[name] = value
     onnxscript.optimizer.fold_constants(model)
     onnxscript.optimizer.remove_unused_nodes(model)
-    return Plan(formats, num_logits, parameters)
+    return Plan(formats, logit_ids, parameters)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A packed matrix: the first rows of `sources` one after the other, or gate and up rows in alternating tiles."""
+    """A packed matrix: rows of `sources` one after the other, or gate and up rows in alternating tiles."""
 
     name: str
     sources: tuple[str, ...]
@@ -25,6 +25,7 @@ class PackedWeight:
     format: str
     out_features: int
     in_features: int
+    rows: tuple[int, ...] | None = None  # of the only source that are kept; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Plan:
     """Collects the stored tensors of one model while its graph is rewritten."""
 
     formats: ModelFormats
-    num_logits: int | None  # rows of the lm_head that are kept; None: all
+    logit_ids: tuple[int, ...] | None  # rows of the lm_head that are kept; None: all
     parameters: dict[str, ir.Value]  # traced parameter name -> graph value
     weights: dict[str, PackedWeight] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
@@ -57,13 +58,12 @@ class Plan:
         names = tuple(str(source.name) for source in sources)
         format_name: str = getattr(self.formats, role)
         shapes = [self.shape(source) for source in names]
-        rows = sum(shape[0] for shape in shapes)
-        if role == "lm_head" and self.num_logits is not None:
-            rows = self.num_logits
+        kept = self.logit_ids if role == "lm_head" else None
+        num_rows = sum(shape[0] for shape in shapes) if kept is None else len(kept)
         for other in self.weights.values():
-            if (other.sources, other.format, other.out_features) == (names, format_name, rows):
+            if (other.sources, other.format, other.rows) == (names, format_name, kept):
                 return other
-        planned = PackedWeight(name, names, interleaved, format_name, rows, shapes[0][1])
+        planned = PackedWeight(name, names, interleaved, format_name, num_rows, shapes[0][1], kept)
         self.weights[name] = planned
         return planned
 

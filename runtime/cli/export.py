@@ -31,7 +31,11 @@ LmHead = Annotated[str | None, typer.Option(help=f"The same for the output layer
 DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_OWN} int8.")]
 DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_OWN} int4.")]
 DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_OWN} int4.")]
-DraftVocab = Annotated[int | None, typer.Option(help="The draft scores the first so many ids only; default: all.")]
+DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]
+DraftVocabText = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="These ids are the most frequent tokens of a text; default: the first ids."),
+]
 CacheType = Annotated[str, typer.Option(help="Type of keys and values: f16 or f32.")]
 MaxPositions = Annotated[int | None, typer.Option(help="Longest context; default: the model's limit.")]
 TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="Folder or hub id with the tokenizer.")]
@@ -52,6 +56,7 @@ def export(
     draft_embedding: DraftEmbedding = None,
     draft_lm_head: DraftLmHead = None,
     draft_vocab: DraftVocab = None,
+    draft_vocab_text: DraftVocabText = None,
     cache_dtype: CacheType = "f16",
     max_positions: MaxPositions = None,
     tokenizer: TokenizerFrom = None,
@@ -71,6 +76,7 @@ def export(
             draft=exporter.FormatChoice(draft_linear, draft_embedding, draft_lm_head),
             cache_dtype=cache_dtype,
             draft_vocab=draft_vocab,
+            draft_vocab_text=draft_vocab_text,
             max_positions=max_positions,
             tokenizer=tokenizer,
             parity=not no_parity,

@@ -78,6 +78,9 @@ def show_result(result: ExportResult) -> None:
             show(f"{model.name} {decision.part}: {decision.format}, {decision.reason}")
             if decision.warning is not None:
                 note(f"warning: {model.name} {decision.warning}")
+        if model.num_logits < model.vocab_size:
+            covered = "" if model.logit_coverage is None else f", {model.logit_coverage:.2%} of the text's tokens"
+            show(f"{model.name} scores {model.num_logits} of {model.vocab_size} ids{covered}")
     for model in result.models:
         if model.parity is not None:
             differences = ", ".join(f"{key} {value:.4g}" for key, value in _parity(model).items())

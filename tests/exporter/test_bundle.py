@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tiny_models import save_model, tiny_config
+from tokenizers import Tokenizer
 
 from pilotfish.exporter import (
     ExportOptions,
@@ -233,3 +234,41 @@ def test_max_positions_limits_the_tables(tmp_path: Path) -> None:
     assert [tensor.shape for tensor in model.tensors if tensor.name in ("cos", "sin")] == [(40, 8), (40, 8)]
     with pytest.raises(ExportError, match="max_positions is 1000; model was made for at most 256"):
         export(str(checkpoint), tmp_path / "other", options=ExportOptions(parity=False, max_positions=1000))
+
+
+def test_a_head_of_the_most_frequent_ids(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("zzzz yyy xx w\n" * 50_000, encoding="utf-8")
+    options = ExportOptions(
+        draft=ModelFormats("f32", "f32", "f32"), draft_vocab=8, draft_vocab_text=text, parity_tokens=32
+    )
+    tied = str(family_checkpoints["llama_tied"])
+    result = export(tied, tmp_path / "out", draft=tied, options=options)
+    draft = check_bundle(tmp_path / "out").models["draft"]
+    tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    expected = {*tokenizer.encode("wxyz \n").ids, *result.manifest.tokenizer.eos_ids}
+    assert (draft.num_logits, len(draft.logit_ids), draft.logit_ids) == (8, 8, tuple(sorted(draft.logit_ids)))
+    assert set(draft.logit_ids) == expected | {min(set(range(258)) - expected)}
+    assert result.models[1].parity.kl < 1e-4
+    assert result.models[1].logit_coverage == 1.0
+    assert len((tmp_path / "out" / "manifest.json").read_text().splitlines()) < 400
+
+
+def test_a_prefix_needs_no_map_and_old_manifests_have_none(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    llama = str(family_checkpoints["llama"])
+    export(llama, tmp_path / "out", draft=llama, options=ExportOptions(parity=False, draft_vocab=100))
+    assert read_manifest(tmp_path / "out").models["draft"].logit_ids is None
+    change_manifest(tmp_path / "out", lambda data: data["models"]["draft"].pop("logit_ids"))
+    assert read_manifest(tmp_path / "out").models["draft"].num_logits == 100
+
+
+def test_a_text_without_tokens_is_refused(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    llama = str(family_checkpoints["llama"])
+    for name, message in (("empty.txt", "has no text"), ("missing.txt", "cannot be read")):
+        if name.startswith("empty"):
+            (tmp_path / name).touch()
+        options = ExportOptions(parity=False, draft_vocab=8, draft_vocab_text=tmp_path / name)
+        with pytest.raises(ExportError, match=message):
+            export(llama, tmp_path / "out", draft=llama, options=options)
+    with pytest.raises(ExportError, match="does not say how many"):
+        ExportOptions(draft_vocab_text=tmp_path / "empty.txt")

@@ -1,0 +1,75 @@
+"""Which ids a draft scores: a smaller output layer, so that a large vocabulary does not eat the draft's advantage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer
+
+from .errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .tokenizer import TokenizerInfo
+
+_PIECE_CHARACTERS = 1 << 16
+_PIECES_TOGETHER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DraftVocabulary:
+    """Row j of the draft's logits is about token ids[j]."""
+
+    ids: tuple[int, ...]  # ascending
+    coverage: float | None = None  # share of the text's tokens that are among them
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether row j is about token j, so that no map is needed."""
+        return self.ids[-1] == len(self.ids) - 1
+
+
+def first_ids(num_ids: int) -> DraftVocabulary:
+    """Ids 0 .. num_ids - 1: byte-pair tokenizers number tokens by frequency."""
+    return DraftVocabulary(tuple(range(num_ids)))
+
+
+def most_frequent_ids(tokenizer: TokenizerInfo, num_ids: int, text: Path) -> DraftVocabulary:
+    """The stop ids, then the most frequent tokens of a text file, then the lowest ids that it does not use.
+
+    Raises:
+        OptionError: a file that cannot be read or has no text.
+    """
+    backend = Tokenizer.from_str(tokenizer.json_text)
+    counts: Counter[int] = Counter()
+    pieces: list[str] = []
+    for piece in _pieces(text):
+        pieces.append(piece)
+        if len(pieces) == _PIECES_TOGETHER:
+            _count(backend, pieces, counts)
+            pieces = []
+    _count(backend, pieces, counts)
+    if not counts:
+        raise OptionError(f"draft_vocab_text {text} has no text to count tokens in")
+    by_frequency = sorted(range(tokenizer.size), key=lambda token: (-counts[token], token))
+    chosen = list(dict.fromkeys([*tokenizer.eos_ids, *by_frequency]))[:num_ids]
+    return DraftVocabulary(tuple(sorted(chosen)), sum(counts[token] for token in chosen) / counts.total())
+
+
+def _count(backend: Tokenizer, pieces: list[str], counts: Counter[int]) -> None:
+    for encoded in backend.encode_batch(pieces, add_special_tokens=False):
+        counts.update(encoded.ids)
+
+
+def _pieces(text: Path) -> Iterator[str]:
+    """The file in pieces that end at a line's end, where there are lines."""
+    try:
+        with text.open(encoding="utf-8") as file:
+            while lines := file.readlines(_PIECE_CHARACTERS):
+                yield "".join(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"draft_vocab_text {text} cannot be read as UTF-8 text: {error}") from error
