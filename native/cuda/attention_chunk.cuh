@@ -70,7 +70,7 @@ struct ScoreRule {
 /// Shared-memory addresses of a lane's ldmatrix rows.
 template <int kDim>
 struct LaneAddresses {
-  int plain;       // queries; values, transposed
+  int plain;        // queries; values, transposed
   int interleaved;  // keys
 
   __device__ LaneAddresses() {
@@ -124,8 +124,8 @@ __device__ __forceinline__ Softmax soften(float (&scores)[kChunkKeys / 4], const
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kChunkKeys / 8; ++i) {
-    const __half2 pair = __floats2half2_rn(exp2f(__fadd_rn(scores[2 * i], -base)),
-                                           exp2f(__fadd_rn(scores[2 * i + 1], -base)));
+    const __half2 pair =
+        __floats2half2_rn(exp2f(__fadd_rn(scores[2 * i], -base)), exp2f(__fadd_rn(scores[2 * i + 1], -base)));
     sum = __fadd_rn(sum, __fadd_rn(__low2float(pair), __high2float(pair)));
     weights[i] = reinterpret_cast<const uint32_t&>(pair);
   }

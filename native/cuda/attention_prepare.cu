@@ -49,7 +49,8 @@ class Head {
   int lane_;
 };
 
-__global__ void __launch_bounds__(kWarps* kWarpSize) attention_prepare_kernel(const __grid_constant__ PagedAttention a) {
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    attention_prepare_kernel(const __grid_constant__ PagedAttention a) {
   __shared__ float heads[kWarps][kMaxHeadDim];
   let_dependents_start();
   wait_for_predecessors();

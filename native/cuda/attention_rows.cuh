@@ -55,8 +55,7 @@ struct KeyRange {
 __device__ __forceinline__ KeyRange keys_of_row(const PagedAttention& a, const SequenceRows& sequence, int row) {
   int last = sequence.context + row - sequence.first_row;
   if (a.tree_mask) {
-    last = sequence.context +
-           __popcll(__ldcg(reinterpret_cast<const unsigned long long*>(a.tree_mask) + row)) - 1;
+    last = sequence.context + __popcll(__ldcg(reinterpret_cast<const unsigned long long*>(a.tree_mask) + row)) - 1;
   }
   if (a.shape.sliding_window == 0) return {0, last};
   const int oldest = __ldcg(a.position_ids + row) - a.shape.sliding_window + 1;

@@ -146,8 +146,7 @@ class SplitBlock {
       float4 sum = {};
 #pragma unroll
       for (int warp = 0; warp < kAttentionWarps; ++warp) {
-        add(total, sum, results[warp][query],
-            *reinterpret_cast<const float4*>(result(warp) + query * kDim + column));
+        add(total, sum, results[warp][query], *reinterpret_cast<const float4*>(result(warp) + query * kDim + column));
       }
       const size_t index = tile_.index(a_, tiling_, query);
       if (is_only) {

@@ -13,9 +13,9 @@ inline constexpr int kAttentionThreads = kAttentionWarps * kWarpSize;
 
 /// How the rows of a pass and the query heads that share a key head are cut into tiles of at most kQueries queries.
 struct Tiling {
-  int rows;    // of a tile; 1 with a tree mask: every row has its own list of keys
-  int heads;   // of a tile
-  int parts;   // tiles that share the heads of a group
+  int rows;       // of a tile; 1 with a tree mask: every row has its own list of keys
+  int heads;      // of a tile
+  int parts;      // tiles that share the heads of a group
   int num_tiles;  // upper bound
 
   static Tiling of(const PagedAttention& a, int num_queries) {
@@ -55,9 +55,8 @@ struct Tile {
       }
       tiles_left -= num_tiles;
     }
-    mask = a.tree_mask && num_rows > 0
-               ? __ldcg(reinterpret_cast<const unsigned long long*>(a.tree_mask) + first_row)
-               : 0;
+    mask =
+        a.tree_mask && num_rows > 0 ? __ldcg(reinterpret_cast<const unsigned long long*>(a.tree_mask) + first_row) : 0;
   }
 
   __device__ bool has(const Tiling& tiling, int query) const {

@@ -10,11 +10,11 @@ constexpr int kThreads = 256;
 
 /// Where a column of a row lies in a chunk: the inverse of the order that lowbit_repack.cu writes.
 struct Place {
-  int tile;     // of the piece
-  int row;      // of the tile
-  int block;    // of the chunk: which scale
-  int vector;   // half chunk
-  int step;     // of 16 columns, of the half chunk
+  int tile;    // of the piece
+  int row;     // of the tile
+  int block;   // of the chunk: which scale
+  int vector;  // half chunk
+  int step;    // of 16 columns, of the half chunk
   int lane;
   int pair;       // (row half) + 2 (column half of the step)
   int neighbour;  // even or odd column
@@ -66,9 +66,9 @@ __device__ float half_at(const uint8_t* piece, const Place& place, int plane) {
 }
 
 template <class Format>
-__global__ void __launch_bounds__(kThreads) embedding_kernel(const uint8_t* weights, UnitGrid grid, int num_ids,
-                                                             int num_columns, const int32_t* ids, float scale,
-                                                             float* out) {
+__global__ void __launch_bounds__(kThreads)
+    embedding_kernel(const uint8_t* weights, UnitGrid grid, int num_ids, int num_columns, const int32_t* ids,
+                     float scale, float* out) {
   let_dependents_start();
   wait_for_predecessors();
   const int id = __ldcg(ids + blockIdx.x);

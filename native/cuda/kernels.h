@@ -49,10 +49,10 @@ struct LowbitLinear {
   void* out;             // [num_rows, out_features], half as many columns with SwiGLU
   OutputType output_type;
   Activation activation;
-  int num_rows;     // 1..kMaxLinearRows
-  void* halves_out; // f16 copy of out (kF32 only) for a linear that reads it without a norm, or null
-  float* partials;  // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
-                    // shared by all linears of a stream
+  int num_rows;      // 1..kMaxLinearRows
+  void* halves_out;  // f16 copy of out (kF32 only) for a linear that reads it without a norm, or null
+  float* partials;   // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
+                     // shared by all linears of a stream
 };
 
 /// Reads the limits of the current device.
@@ -126,11 +126,11 @@ struct PagedAttention {
   const float* k_norm;  // or null
   void* key_cache;      // f16
   void* value_cache;
-  void* queries;    // scratch, f16 [num_rows, num_heads, head_dim]
-  float* partials;  // scratch, attention_partial_bytes()
-  int* arrivals;    // scratch, attention_arrival_bytes(), zero before the first launch and again after each one
-  float* out;       // [num_rows, num_heads head_dim]
-  void* halves_out; // f16 copy of out, or null
+  void* queries;     // scratch, f16 [num_rows, num_heads, head_dim]
+  float* partials;   // scratch, attention_partial_bytes()
+  int* arrivals;     // scratch, attention_arrival_bytes(), zero before the first launch and again after each one
+  float* out;        // [num_rows, num_heads head_dim]
+  void* halves_out;  // f16 copy of out, or null
 };
 
 /// Scratch for passes of up to `max_rows` rows and sequences of max_blocks blocks.

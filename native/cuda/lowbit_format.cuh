@@ -57,7 +57,7 @@ struct Int4Asym : Int4 {
   static constexpr int kPieceBytes = kIntegerBytes + 2 * kScaleBytes;
   static constexpr bool kHasOffsets = true;
   static constexpr uint32_t kOffsets[2] = {0xDC00DC00, 0xCC00CC00};  // -256, -16
-  static constexpr float kSumOfOffsetSum = -0x1p-8f;  // rows 0..7: offset sum -> sum of the activations
+  static constexpr float kSumOfOffsetSum = -0x1p-8f;                 // rows 0..7: offset sum -> sum of the activations
 };
 
 /// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1;
@@ -127,6 +127,7 @@ inline size_t piece_bytes(WeightFormat format) {
   return Int8::kPieceBytes;
 }
 
-static_assert(Int4::kPieceBytes % 16 == 0 && Int4Asym::kPieceBytes % 16 == 0 && Int8::kPieceBytes % 16 == 0, "bulk copies move 16-byte multiples");
+static_assert(Int4::kPieceBytes % 16 == 0 && Int4Asym::kPieceBytes % 16 == 0 && Int8::kPieceBytes % 16 == 0,
+              "bulk copies move 16-byte multiples");
 
 }  // namespace pilotfish::cuda

@@ -53,8 +53,8 @@ struct Weights {
       *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
           reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
       if constexpr (Format::kHasOffsets) {
-        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) = reinterpret_cast<const ScaleVector*>(
-            piece + kIntegerBytes + Format::kScaleBytes)[tile * 8 + lane / 4];
+        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) =
+            reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes + Format::kScaleBytes)[tile * 8 + lane / 4];
       }
     }
   }

@@ -88,8 +88,8 @@ cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, 
                             void* halves_out, cudaStream_t stream) {
   if (num_rows < 1 || num_columns < 4 || num_columns % 4 != 0) return cudaErrorInvalidValue;
   auto* const out = static_cast<__half*>(halves_out);
-  if (weight) return launch_early(rms_norm_kernel, dim3(num_rows), kThreads, 0, stream, x, weight, epsilon,
-                                  num_columns / 4, out);
+  if (weight)
+    return launch_early(rms_norm_kernel, dim3(num_rows), kThreads, 0, stream, x, weight, epsilon, num_columns / 4, out);
   const size_t num_vectors = static_cast<size_t>(num_rows) * num_columns / 4;
   const auto num_blocks = static_cast<unsigned>((num_vectors + kThreads - 1) / kThreads);
   return launch_early(to_halves_kernel, dim3(num_blocks), kThreads, 0, stream, x, num_vectors, out);

@@ -1,5 +1,5 @@
-// What the engine asks of a CUDA device. libpilotfish_cuda implements it and is opened only where a GPU is asked for, so
-// this library links nothing of CUDA. Every failure is an Error that names the CUDA call, its file and line.
+// What the engine asks of a CUDA device. libpilotfish_cuda implements it and is opened only where a GPU is asked for,
+// so this library links nothing of CUDA. Every failure is an Error that names the CUDA call, its file and line.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace pilotfish {
 
 struct CudaDeviceInfo {
   std::string name;
-  std::string driver;  // "13.0": the newest CUDA that the driver runs
+  std::string driver;          // "13.0": the newest CUDA that the driver runs
   int32_t compute_capability;  // 90 is 9.0
   int32_t num_sms;
   uint64_t total_bytes;

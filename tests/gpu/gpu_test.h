@@ -76,22 +76,31 @@ struct PackedWeight {
   LowbitShape shape;
   std::vector<uint8_t> bytes;
 
-  int group_bytes() const { return shape.format == WeightFormat::kInt4 ? 576 : 1088; }
+  int group_bytes() const {
+    return shape.format == WeightFormat::kInt4 ? 576 : shape.format == WeightFormat::kInt4Asym ? 640 : 1088;
+  }
+  int plane_bytes() const { return shape.format == WeightFormat::kInt4Asym ? 128 : 64; }  // scales, and offsets
   const uint8_t* group(int row, int column) const {
     const size_t groups = round_up(shape.in_features, 64) / 64;
     return bytes.data() + (row / 16 * groups + column / 64) * group_bytes();
   }
   double scale(int row, int column) const {
-    const auto* scales = reinterpret_cast<const __half*>(group(row, column) + group_bytes() - 64);
+    const auto* scales = reinterpret_cast<const __half*>(group(row, column) + group_bytes() - plane_bytes());
     return __half2float(scales[column % 64 / 32 * 16 + row % 16]);
   }
+  double offset(int row, int column) const {
+    if (shape.format != WeightFormat::kInt4Asym) return 0;
+    const auto* offsets = reinterpret_cast<const __half*>(group(row, column) + group_bytes() - 64);
+    return __half2float(offsets[column % 64 / 32 * 16 + row % 16]);
+  }
+  double value(int row, int column) const { return scale(row, column) * integer(row, column) + offset(row, column); }
   int integer(int row, int column) const {
     const int block = column % 64 / 32, in_block = column % 32;
     if (shape.format == WeightFormat::kInt8) {
       return group(row, column)[((block * 8 + in_block / 4) * 16 + row % 16) * 4 + in_block % 4] - 128;
     }
     const int byte = group(row, column)[((block * 4 + in_block % 16 / 4) * 16 + row % 16) * 4 + in_block % 4];
-    return (in_block < 16 ? byte & 15 : byte >> 4) - 8;
+    return (in_block < 16 ? byte & 15 : byte >> 4) - (shape.format == WeightFormat::kInt4 ? 8 : 0);
   }
 };
 
@@ -102,24 +111,26 @@ inline PackedWeight random_weight(const LowbitShape& shape, uint64_t seed) {
   const size_t group_bytes = weight.group_bytes(), groups = columns / 64;
   weight.bytes.resize(rows / 16 * groups * group_bytes);
   const float typical =
-      (shape.format == WeightFormat::kInt4 ? 0.2f : 0.015f) / std::sqrt(static_cast<float>(shape.in_features));
+      (shape.format == WeightFormat::kInt8 ? 0.015f : 0.2f) / std::sqrt(static_cast<float>(shape.in_features));
   parallel_for(rows / 16, [&](int tile) {
     std::mt19937_64 random(seed * 1000003 + tile);
     for (size_t index = 0; index < groups; ++index) {
       uint8_t* group = weight.bytes.data() + (tile * groups + index) * group_bytes;
-      for (size_t i = 0; i < group_bytes - 64; i += 8) {
+      for (size_t i = 0; i < group_bytes - weight.plane_bytes(); i += 8) {
         const uint64_t word = random();
         for (int j = 0; j < 8; ++j) {
           const uint8_t byte = static_cast<uint8_t>(word >> (8 * j));
           group[i + j] = shape.format == WeightFormat::kInt8 && byte == 0 ? 1 : byte;  // -128 is not used
         }
       }
-      auto* scales = reinterpret_cast<__half*>(group + group_bytes - 64);
+      auto* scales = reinterpret_cast<__half*>(group + group_bytes - weight.plane_bytes());
       for (int i = 0; i < 32; ++i) {
         const int row = tile * 16 + i % 16, column = static_cast<int>(index) * 64 + i / 16 * 32;
         const bool padding = row >= shape.out_features || column >= shape.in_features;
         const float factor = 0.5f + static_cast<float>(random() % 1024) / 1024.0f;
         scales[i] = __float2half(padding ? 0.0f : typical * factor);
+        if (shape.format == WeightFormat::kInt4Asym)
+          scales[32 + i] = __float2half(padding ? 0.0f : -7 * typical * factor);
       }
     }
   });
@@ -150,12 +161,18 @@ inline std::vector<double> multiply_in_double(const PackedWeight& weight, std::s
   parallel_for(weight.shape.out_features, [&](int row) {
     double sum = 0;
     for (int k = 0; k < weight.shape.in_features; ++k) {
-      sum += weight.integer(row, k) * weight.scale(row, k) * wide[k];
+      sum += weight.value(row, k) * wide[k];
     }
     y[row] = sum;
   });
   return y;
 }
+
+inline const char* name_of(WeightFormat format) {
+  return format == WeightFormat::kInt4 ? "int4" : format == WeightFormat::kInt4Asym ? "int4_asym" : "int8";
+}
+
+inline constexpr WeightFormat kFormats[] = {WeightFormat::kInt4, WeightFormat::kInt4Asym, WeightFormat::kInt8};
 
 /// The repacked weight on the device.
 inline DeviceArray<uint8_t> repacked(const PackedWeight& weight) {

@@ -145,7 +145,7 @@ constexpr int kRowCounts[] = {1, 2, 4, 8, 16, 32, 64};
 
 /// Prints the table of one format and returns its JSON object.
 std::string bench_format(WeightFormat format, const DeviceLimits& limits) {
-  const char* name = format == WeightFormat::kInt4 ? "int4" : "int8";
+  const char* name = name_of(format);
   const Chain chain(chain_shapes(format), limits);
   const double floor_ms = chain.weight_bytes() / (kReadTerabytesPerSecond * 1e9);
   std::printf("%s chain: %.1f MB, floor %.3f ms\n%5s %9s %9s %9s %7s  %s\n", name, chain.weight_bytes() * 1e-6,
@@ -180,6 +180,7 @@ int main() {
   std::printf(
       "%s, %d multiprocessors; 24 linears 4096 <-> 11008 in one graph, median of %d replays; floor at %.2f TB/s\n",
       properties.name, properties.multiProcessorCount, kReplays, kReadTerabytesPerSecond);
-  const std::string int4 = bench_format(WeightFormat::kInt4, limits), int8 = bench_format(WeightFormat::kInt8, limits);
-  std::printf("{\"device\": \"%s\", \"milliseconds\": {%s, %s}}\n", properties.name, int4.c_str(), int8.c_str());
+  std::string formats;
+  for (const WeightFormat format : kFormats) formats += (formats.empty() ? "" : ", ") + bench_format(format, limits);
+  std::printf("{\"device\": \"%s\", \"milliseconds\": {%s}}\n", properties.name, formats.c_str());
 }

@@ -15,9 +15,8 @@ int failures = 0;
 void expect(bool ok, const char* what, const LowbitShape& shape, const LowbitPlan& plan, int rows, double value) {
   if (ok) return;
   ++failures;
-  std::printf("FAILED %s: int%d N=%d K=%d blocks=%d rows=%d value=%g\n", what,
-              shape.format == WeightFormat::kInt4 ? 4 : 8, shape.out_features, shape.in_features, plan.num_blocks, rows,
-              value);
+  std::printf("FAILED %s: %s N=%d K=%d blocks=%d rows=%d value=%g\n", what, name_of(shape.format), shape.out_features,
+              shape.in_features, plan.num_blocks, rows, value);
 }
 
 struct Case {
@@ -44,6 +43,7 @@ class Fixture {
         residual_f32_(residual_values_),
         residual_f16_(halves(residual_values_)),
         out_(static_cast<size_t>(kMaxLinearRows + 1) * columns() * element_bytes()),
+        halves_(static_cast<size_t>(kMaxLinearRows) * columns()),
         partials_(lowbit_partial_bytes(c.plan, kMaxLinearRows) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
   }
@@ -68,6 +68,7 @@ class Fixture {
                                                               : static_cast<const void*>(residual_f32_.get() + offset);
     }
     linear.out = out_.get();
+    linear.halves_out = case_.output_type == OutputType::kF32 ? halves_.get() : nullptr;
     linear.output_type = case_.output_type;
     linear.activation = case_.activation;
     linear.num_rows = count;
@@ -83,7 +84,20 @@ class Fixture {
       }
     }
     bytes.resize(used);
+    check_halves(bytes, count);
     return bytes;
+  }
+
+  /// The f16 copy is the output, rounded.
+  void check_halves(const std::vector<uint8_t>& bytes, int count) const {
+    if (case_.output_type != OutputType::kF32) return;
+    const std::vector<__half> copy = halves_.read();
+    const auto* values = reinterpret_cast<const float*>(bytes.data());
+    for (size_t i = 0; i < static_cast<size_t>(count) * columns(); ++i) {
+      if (__half2float(copy[i]) == __half2float(__float2half(values[i]))) continue;
+      expect(false, "f16 copy", case_.shape, case_.plan, count, static_cast<double>(i));
+      break;
+    }
   }
 
   double relative_error(int row, const std::vector<uint8_t>& bytes) const {
@@ -133,6 +147,7 @@ class Fixture {
   DeviceArray<float> residual_f32_;
   DeviceArray<__half> residual_f16_;
   DeviceArray<uint8_t> out_;
+  DeviceArray<__half> halves_;
   DeviceArray<float> partials_;
 };
 
@@ -156,9 +171,9 @@ void check(const Case& c, int row_step) {
       if (!same) break;
     }
   }
-  std::printf("int%d N=%-6d K=%-6d blocks %-3d %s%s%s%s: relative error %.2e\n",
-              c.shape.format == WeightFormat::kInt4 ? 4 : 8, c.shape.out_features, c.shape.in_features,
-              c.plan.num_blocks, c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
+  std::printf("%s N=%-6d K=%-6d blocks %-3d %s%s%s%s: relative error %.2e\n", name_of(c.shape.format),
+              c.shape.out_features, c.shape.in_features, c.plan.num_blocks,
+              c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
               c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "", worst);
   std::fflush(stdout);
 }
@@ -166,14 +181,14 @@ void check(const Case& c, int row_step) {
 void check_formats_and_plans(int out_features, int in_features, int row_step) {
   DeviceLimits limits;
   CUDA_CHECK(read_device_limits(&limits));
-  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+  for (const WeightFormat format : kFormats) {
     const LowbitShape shape{format, in_features, out_features};
     check({shape, plan_lowbit_linear(shape, limits)}, row_step);
   }
 }
 
 void check_small(int row_step) {
-  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+  for (const WeightFormat format : kFormats) {
     for (const int num_blocks : {1, 2, 5, 24}) {
       check({{format, 1536, 576}, {num_blocks}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
     }

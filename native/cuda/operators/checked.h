@@ -13,7 +13,8 @@ inline pf_status status_of(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? PF_OUT_OF_MEMORY : PF_CUDA_FAILED;
 }
 
-// Names the file without the folder it was built in. Takes the error out of the runtime's own record too, so that a later call does not report it again.
+// Names the file without the folder it was built in. Takes the error out of the runtime's own record too, so that a
+// later call does not report it again.
 [[noreturn]] inline void fail_call(cudaError_t error, const char* call, const char* file, int line) {
   cudaGetLastError();
   fail(status_of(error), "CUDA: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", call, " at ",
@@ -22,10 +23,10 @@ inline pf_status status_of(cudaError_t error) {
 
 }  // namespace pilotfish::cuda
 
-#define PILOTFISH_CUDA_CHECK(call)                                                                        \
-  do {                                                                                                    \
-    const cudaError_t pilotfish_error = (call);                                                           \
-    if (pilotfish_error != cudaSuccess) {                                                                 \
-      ::pilotfish::cuda::fail_call(pilotfish_error, #call, __FILE__, __LINE__);                      \
-    }                                                                                                     \
+#define PILOTFISH_CUDA_CHECK(call)                                              \
+  do {                                                                          \
+    const cudaError_t pilotfish_error = (call);                                 \
+    if (pilotfish_error != cudaSuccess) {                                       \
+      ::pilotfish::cuda::fail_call(pilotfish_error, #call, __FILE__, __LINE__); \
+    }                                                                           \
   } while (false)

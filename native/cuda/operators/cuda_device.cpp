@@ -1,10 +1,11 @@
 // The device behind cuda_device.h, and the one function that this library exports.
+#include "cuda_device.h"
+
 #include <cuda_runtime_api.h>
 
 #include <string>
 
 #include "checked.h"
-#include "cuda_device.h"
 #include "cuda_operator.h"
 #include "embedding_op.h"
 #include "kernels.h"
@@ -19,9 +20,9 @@ class Operators : public CudaOperators {
   Operators(const OrtApi* api, const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream)
       : api_(api), context_(limits, pass, stream), embedding_(context_), linear_(context_), attention_(context_) {
     throw_on_error(api_, ort_abi::CreateCustomOpDomain(api_, "pilotfish", &domain_));
-    for (const OrtCustomOp* op : {static_cast<const OrtCustomOp*>(&embedding_),
-                                  static_cast<const OrtCustomOp*>(&linear_),
-                                  static_cast<const OrtCustomOp*>(&attention_)}) {
+    for (const OrtCustomOp* op :
+         {static_cast<const OrtCustomOp*>(&embedding_), static_cast<const OrtCustomOp*>(&linear_),
+          static_cast<const OrtCustomOp*>(&attention_)}) {
       throw_on_error(api_, ort_abi::CustomOpDomain_Add(api_, domain_, op));
     }
   }
@@ -161,15 +162,16 @@ void check_architecture() {
   cudaGetDevice(&device);
   cudaGetDeviceProperties(&properties, device);
   fail(PF_UNSUPPORTED, "this build of pilotfish has no kernels for ", properties.name, " (compute capability ",
-       properties.major, ".", properties.minor, "), only for " PILOTFISH_CUDA_TARGETS
-       "; build with -DPILOTFISH_CUDA_ARCHITECTURES=", properties.major, properties.minor);
+       properties.major, ".", properties.minor,
+       "), only for " PILOTFISH_CUDA_TARGETS "; build with -DPILOTFISH_CUDA_ARCHITECTURES=", properties.major,
+       properties.minor);
 }
 
 }  // namespace
 }  // namespace pilotfish::cuda
 
-extern "C" __attribute__((visibility("default"))) pilotfish::CudaDevice* pilotfish_cuda_open(
-    uint32_t interface_version, int32_t index) {
+extern "C" __attribute__((visibility("default"))) pilotfish::CudaDevice* pilotfish_cuda_open(uint32_t interface_version,
+                                                                                             int32_t index) {
   using namespace pilotfish;
   if (interface_version != kCudaInterfaceVersion) {
     fail(PF_UNSUPPORTED, "libpilotfish_cuda.so has interface ", kCudaInterfaceVersion, ", libpilotfish.so asks for ",

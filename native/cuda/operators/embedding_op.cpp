@@ -21,8 +21,8 @@ void EmbeddingOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   const int64_t num_rows = ids.dims[0];
   float* const out = io.output(0, {num_rows, shape_.in_features});
   if (num_rows == 0) return;
-  PILOTFISH_CUDA_CHECK(launch_embedding(shape_, weights_, ids.as<const int32_t>(), static_cast<int>(num_rows), scale_,
-                                        out, stream));
+  PILOTFISH_CUDA_CHECK(
+      launch_embedding(shape_, weights_, ids.as<const int32_t>(), static_cast<int>(num_rows), scale_, out, stream));
 }
 
 }  // namespace pilotfish::cuda

@@ -70,8 +70,8 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   require_shape("block_table", block_table, {1, pass.max_blocks});
   const bool is_causal = tree_mask.count() == 0;
   require_shape("tree_mask", tree_mask, {is_causal ? 0 : num_rows});
-  require(is_causal || num_rows <= kMaxSplitRows, "a pass with tree_mask has " + std::to_string(num_rows) +
-                                                      " rows, at most " + std::to_string(kMaxSplitRows));
+  require(is_causal || num_rows <= kMaxSplitRows,
+          "a pass with tree_mask has " + std::to_string(num_rows) + " rows, at most " + std::to_string(kMaxSplitRows));
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
   require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, shape_.head_dim});

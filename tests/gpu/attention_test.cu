@@ -1,0 +1,315 @@
+// Paged attention against a double oracle; passes of any number of rows, and rows of a tree, with the bits of rows that
+// are decoded one at a time.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "gpu_test.h"
+
+namespace pilotfish::cuda::test {
+namespace {
+
+constexpr double kTolerance = 2e-3;  // relative norm: queries, keys and weights are f16
+constexpr int kBlockSize = 32;
+int failures = 0;
+
+struct Case {
+  const char* name;
+  AttentionShape shape;
+  int num_tokens;  // of the whole sequence
+  bool with_norms = false;
+};
+
+/// A sequence of tokens with their projections, and a cache that passes write and read.
+class Sequence {
+ public:
+  Sequence(const Case& c, uint64_t seed)
+      : case_(c),
+        max_blocks_((c.num_tokens + 80) / kBlockSize + 2),
+        width_((c.shape.num_heads + 2 * c.shape.num_kv_heads) * c.shape.head_dim),
+        qkv_(random_floats(static_cast<size_t>(c.num_tokens) * width_, seed)),
+        norms_{random_floats(c.shape.head_dim, seed + 1), random_floats(c.shape.head_dim, seed + 2)},
+        qkv_device_(qkv_),
+        q_norm_(norms_[0]),
+        k_norm_(norms_[1]),
+        cos_(angles(true)),
+        sin_(angles(false)),
+        cos_device_(cos_),
+        sin_device_(sin_),
+        table_(shuffled(max_blocks_, seed)),
+        table_device_(table_),
+        keys_(static_cast<size_t>(max_blocks_) * kBlockSize * c.shape.num_kv_heads * c.shape.head_dim),
+        values_(keys_.size()),
+        queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
+        partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)),
+        arrivals_(attention_arrival_bytes(c.shape, 64, 1) / sizeof(int)) {
+    arrivals_.clear();
+    CUDA_CHECK(read_device_limits(&limits_));
+  }
+
+  size_t row_floats() const { return static_cast<size_t>(case_.shape.num_heads) * case_.shape.head_dim; }
+
+  /// Tokens `ids` (rows of qkv) after `context` committed ones, at the given positions; masks empty: causal.
+  std::vector<float> pass(int context, const std::vector<int>& ids, const std::vector<int32_t>& positions,
+                          const std::vector<uint64_t>& masks) {
+    const int rows = static_cast<int>(ids.size());
+    std::vector<float> packed;
+    for (const int id : ids)
+      packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
+    const DeviceArray<float> qkv(packed), out(rows * row_floats());
+    const DeviceArray<__half> halves(out.size());
+    const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
+        lengths(std::vector<int32_t>{context});
+    const DeviceArray<uint64_t> mask(masks);
+    PagedAttention a = {};
+    a.shape = case_.shape;
+    a.num_rows = rows;
+    a.num_seqs = 1;
+    a.max_blocks = max_blocks_;
+    a.block_size = kBlockSize;
+    a.qkv = qkv.get();
+    a.position_ids = position_ids.get();
+    a.seq_starts = starts.get();
+    a.context_lens = lengths.get();
+    a.block_table = table_device_.get();
+    a.tree_mask = masks.empty() ? nullptr : mask.get();
+    a.cos = cos_device_.get();
+    a.sin = sin_device_.get();
+    a.q_norm = case_.with_norms ? q_norm_.get() : nullptr;
+    a.k_norm = case_.with_norms ? k_norm_.get() : nullptr;
+    a.key_cache = keys_.get();
+    a.value_cache = values_.get();
+    a.queries = queries_.get();
+    a.partials = partials_.get();
+    a.arrivals = arrivals_.get();
+    a.out = out.get();
+    a.halves_out = halves.get();
+    CUDA_CHECK(launch_attention_prepare(a, nullptr));
+    CUDA_CHECK(launch_paged_attention(a, limits_, nullptr));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const std::vector<float> result = out.read();
+    const std::vector<__half> copy = halves.read();
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (__half2float(copy[i]) == __half2float(__float2half(result[i]))) continue;
+      std::printf("FAILED %s: f16 copy differs at %zu of %zu: %g, %g\n", case_.name, i, result.size(), result[i],
+                  __half2float(copy[i]));
+      ++failures;
+      break;
+    }
+    return result;
+  }
+
+  std::vector<float> chain(int context, int rows) {
+    std::vector<int> ids(rows);
+    std::iota(ids.begin(), ids.end(), context);
+    return pass(context, ids, {ids.begin(), ids.end()}, {});
+  }
+
+  /// Token `id` in double, after tokens path[0..]; path ends with id.
+  std::vector<double> oracle(const std::vector<int>& path) const {
+    const AttentionShape& s = case_.shape;
+    const int last = static_cast<int>(path.size()) - 1, group = s.num_heads / s.num_kv_heads;
+    const int first = s.sliding_window ? std::max(0, last - s.sliding_window + 1) : 0;
+    std::vector<double> out(row_floats());
+    parallel_for(s.num_heads, [&](int head) {
+      const std::vector<double> query = prepared(path[last], head, last, true);
+      std::vector<double> scores;
+      for (int i = first; i <= last; ++i) {
+        const std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
+        double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
+        if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
+        scores.push_back(score);
+      }
+      const double maximum = *std::max_element(scores.begin(), scores.end());
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - maximum);
+      for (int i = first; i <= last; ++i) {
+        const float* value = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
+        for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
+      }
+    });
+    return out;
+  }
+
+ private:
+  static std::vector<int32_t> shuffled(int count, uint64_t seed) {
+    std::vector<int32_t> table(count);
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937_64(seed));
+    return table;
+  }
+  std::vector<float> angles(bool cosine) const {
+    std::vector<float> table;
+    const int half = case_.shape.rotary_dim / 2;
+    for (int position = 0; position < case_.num_tokens + 80; ++position) {
+      for (int i = 0; i < half; ++i) {
+        const double angle = position * std::pow(10000.0, -static_cast<double>(i) / half);
+        table.push_back(static_cast<float>(cosine ? std::cos(angle) : std::sin(angle)));
+      }
+    }
+    return table;
+  }
+  const float* head_of(int token, int index) const {
+    return &qkv_[static_cast<size_t>(token) * width_ + index * case_.shape.head_dim];
+  }
+  std::vector<double> prepared(int token, int index, int position, bool is_query) const {
+    const AttentionShape& s = case_.shape;
+    const float* source = head_of(token, index);
+    std::vector<double> head(source, source + s.head_dim);
+    if (case_.with_norms) {
+      const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
+      for (int d = 0; d < s.head_dim; ++d) {
+        head[d] *= norms_[is_query ? 0 : 1][d] / std::sqrt(squares / s.head_dim + s.norm_epsilon);
+      }
+    }
+    const int half = s.rotary_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      double& a = head[s.is_interleaved ? 2 * i : i];
+      double& b = head[s.is_interleaved ? 2 * i + 1 : half + i];
+      const double c = cos_[static_cast<size_t>(position) * half + i],
+                   sn = sin_[static_cast<size_t>(position) * half + i];
+      const double rotated = a * c - b * sn;
+      b = b * c + a * sn;
+      a = rotated;
+    }
+    return head;
+  }
+
+  Case case_;
+  int max_blocks_;
+  int width_;
+  std::vector<float> qkv_;
+  std::vector<float> norms_[2];
+  DeviceArray<float> qkv_device_, q_norm_, k_norm_;
+  std::vector<float> cos_, sin_;
+  DeviceArray<float> cos_device_, sin_device_;
+  std::vector<int32_t> table_;
+  DeviceArray<int32_t> table_device_;
+  DeviceArray<__half> keys_, values_;
+  DeviceArray<__half> queries_;
+  DeviceArray<float> partials_;
+  DeviceArray<int> arrivals_;
+  DeviceLimits limits_;
+};
+
+double relative_error(const float* found, const std::vector<double>& expected) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += (found[i] - expected[i]) * (found[i] - expected[i]);
+    size += expected[i] * expected[i];
+  }
+  return std::sqrt(error / size);
+}
+
+void expect_bits(const Case& c, const char* what, int row, const float* found, const float* expected, size_t count) {
+  if (std::memcmp(found, expected, count * sizeof(float)) == 0) return;
+  size_t first = 0;
+  while (found[first] == expected[first]) ++first;
+  std::printf("FAILED %s: %s, row %d: bits differ from column %zu on: %.9g, alone %.9g\n", c.name, what, row, first,
+              found[first], expected[first]);
+  ++failures;
+}
+
+/// One token at a time, then the same sequence in passes of many sizes.
+void check_chain(const Case& c) {
+  Sequence sequence(c, 31);
+  const size_t width = sequence.row_floats();
+  std::vector<std::vector<float>> single;
+  for (int token = 0; token < c.num_tokens; ++token) single.push_back(sequence.chain(token, 1));
+  double worst = 0;
+  std::vector<int> path;
+  for (int token = 0; token < c.num_tokens; ++token) {
+    path.push_back(token);
+    if (token % 97 != 5 && token + 1 != c.num_tokens && token != 0) continue;
+    const double error = relative_error(single[token].data(), sequence.oracle(path));
+    if (!(error <= worst)) worst = error;
+  }
+  for (const int rows : {2, 3, 8, 17, 64, 65, 200}) {
+    for (int begin = 0; begin < c.num_tokens; begin += rows) {
+      const int count = std::min(rows, c.num_tokens - begin);
+      const std::vector<float> together = sequence.chain(begin, count);
+      for (int row = 0; row < count && failures < 20; ++row) {
+        expect_bits(c, rows <= kMaxSplitRows ? "split" : "prefill", begin + row, &together[row * width],
+                    single[begin + row].data(), width);
+      }
+    }
+  }
+  const bool ok = worst <= kTolerance;
+  failures += !ok;
+  std::printf("%-24s %4d tokens: relative error %.2e%s\n", c.name, c.num_tokens, worst, ok ? "" : "  FAILED");
+  std::fflush(stdout);
+}
+
+/// A tree behind a context, at once and a level at a time, against its paths decoded as chains.
+void check_tree(const Case& c) {
+  constexpr int kContext = 130;
+  const std::vector<int> parents = {-1, 0, 0, 1, 1, 2, 3, 6};  // row 0 is the last token
+  Sequence sequence(c, 77);
+  for (int token = 0; token < kContext; ++token) sequence.chain(token, 1);
+  const int num_rows = static_cast<int>(parents.size());
+  std::vector<int> ids;
+  std::vector<int32_t> positions;
+  std::vector<uint64_t> masks;
+  std::vector<std::vector<int>> paths;
+  for (int row = 0; row < num_rows; ++row) {
+    const int parent = parents[row];
+    ids.push_back(kContext + row);
+    positions.push_back(parent < 0 ? kContext : positions[parent] + 1);
+    masks.push_back((parent < 0 ? 0 : masks[parent]) | uint64_t{1} << row);
+    paths.push_back(parent < 0 ? std::vector<int>{} : paths[parent]);
+    paths.back().push_back(kContext + row);
+  }
+  const size_t width = sequence.row_floats();
+  const std::vector<float> at_once = sequence.pass(kContext, ids, positions, masks);
+  for (const auto& [first, last] : {std::pair{1, 3}, std::pair{3, 6}}) {  // levels after the first rows are cached
+    const std::vector<float> level = sequence.pass(kContext, {ids.begin() + first, ids.begin() + last},
+                                                   {positions.begin() + first, positions.begin() + last},
+                                                   {masks.begin() + first, masks.begin() + last});
+    expect_bits(c, "level of a tree", first, level.data(), &at_once[first * width], level.size());
+  }
+  for (int row = 0; row < num_rows; ++row) {
+    std::vector<float> alone;
+    for (size_t i = 0; i < paths[row].size(); ++i) {
+      const int position = kContext + static_cast<int>(i);
+      alone = sequence.pass(position, {paths[row][i]}, {position}, {});
+    }
+    expect_bits(c, "tree", row, &at_once[row * width], alone.data(), width);
+  }
+  std::printf("%-24s tree of %d rows\n", c.name, num_rows);
+}
+
+AttentionShape shape(int heads, int kv_heads, int head_dim) {
+  return {heads, kv_heads, head_dim, head_dim, false, 1.0f / std::sqrt(static_cast<float>(head_dim)), 0, 0, 1e-6f};
+}
+
+}  // namespace
+}  // namespace pilotfish::cuda::test
+
+int main(int argc, char** argv) {
+  using namespace pilotfish::cuda;
+  using namespace pilotfish::cuda::test;
+  const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
+  std::vector<Case> cases = {{"64, 9/3 heads", shape(9, 3, 64), small ? 150 : 700}};
+  AttentionShape windowed = shape(8, 2, 80), capped = shape(4, 4, 96), pairs = shape(32, 1, 128),
+                 wide = shape(4, 2, 256);
+  windowed.sliding_window = 100;
+  capped.softcap = 20;
+  pairs.is_interleaved = true;
+  pairs.rotary_dim = 64;
+  wide.sliding_window = 300;
+  if (!small) {
+    cases.push_back({"80, window 100", windowed, 420});
+    cases.push_back({"96, softcap", capped, 300});
+    cases.push_back({"128, 32/1 heads, pairs", pairs, 300});
+    cases.push_back({"128, 32/32 heads", shape(32, 32, 128), 300});
+    cases.push_back({"256, norms, window 300", wide, 400, true});
+    cases.push_back({"40, 6/2 heads", shape(6, 2, 40), 200});
+  }
+  for (const Case& c : cases) {
+    check_chain(c);
+    check_tree(c);
+  }
+  std::printf(failures ? "%d FAILURES\n" : "all attention tests passed\n", failures);
+  return failures ? 1 : 0;
+}

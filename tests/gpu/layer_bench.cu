@@ -1,0 +1,200 @@
+// Where the time of a 7B-shape pass goes: 32 layers of our kernels in one captured graph, with some of them left out
+// (wrong results, right bounds). Usage: layer_bench
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "gpu_test.h"
+
+namespace pilotfish::cuda::test {
+namespace {
+
+constexpr int kLayers = 32, kHidden = 4096, kInner = 11008, kHeads = 32, kHeadDim = 128, kBlockSize = 32;
+constexpr int kMaxBlocks = 96, kReplays = 40;
+
+/// Random bits that are finite as f16 and as f32.
+__global__ void fill_kernel(uint32_t* words, size_t count, uint32_t seed) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
+    x ^= x >> 16;
+    x *= 0x85ebca6b;
+    x ^= x >> 13;
+    words[i] = x & 0x1FFF1FFF;
+  }
+}
+
+template <class T>
+DeviceArray<T> filled(size_t size) {
+  DeviceArray<T> array(size);
+  fill_kernel<<<1024, 256>>>(reinterpret_cast<uint32_t*>(array.get()), array.bytes() / 4, 1);
+  CUDA_CHECK(cudaDeviceSynchronize());
+  return array;
+}
+
+enum Part { kNorms = 1, kPrepare = 2, kAttention = 4, kQkv = 8, kO = 16, kGateUp = 32, kDown = 64, kAll = 127 };
+
+class Model {
+ public:
+  Model() {
+    CUDA_CHECK(read_device_limits(&limits_));
+    const LowbitShape shapes[] = {qkv_, o_, gate_up_, down_};
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (const LowbitShape& shape : shapes) weights_.push_back(filled<uint8_t>(lowbit_weight_bytes(shape)));
+      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * kHidden));
+      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * kHidden));
+    }
+    arrivals_.clear();
+    std::vector<int32_t> table(kMaxBlocks);
+    for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
+    CUDA_CHECK(cudaMemcpy(table_.get(), table.data(), table_.bytes(), cudaMemcpyHostToDevice));
+  }
+
+  void set(int rows, int context) const {
+    const std::vector<int32_t> starts = {0, rows}, contexts = {context};
+    std::vector<int32_t> positions(64);
+    for (int i = 0; i < 64; ++i) positions[i] = context + i;
+    CUDA_CHECK(cudaMemcpy(starts_.get(), starts.data(), starts_.bytes(), cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(contexts_.get(), contexts.data(), contexts_.bytes(), cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaMemcpy(positions_.get(), positions.data(), positions_.bytes(), cudaMemcpyHostToDevice));
+  }
+
+  void enqueue(int rows, int parts, cudaStream_t stream) const {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      if (parts & kNorms) norm(rows, stream);
+      if (parts & kQkv) linear(qkv_, layer * 4, rows, halves_.get(), wide_.get(), nullptr, stream);
+      attention(layer, rows, parts, stream);
+      if (parts & kO) linear(o_, layer * 4 + 1, rows, companion_.get(), x_.get(), x_.get(), stream);
+      if (parts & kNorms) norm(rows, stream);
+      if (parts & kGateUp) linear(gate_up_, layer * 4 + 2, rows, halves_.get(), wide_.get(), nullptr, stream);
+      if (parts & kDown) linear(down_, layer * 4 + 3, rows, companion_.get(), x_.get(), x_.get(), stream);
+    }
+  }
+
+ private:
+  void norm(int rows, cudaStream_t stream) const {
+    CUDA_CHECK(launch_rms_norm(x_.get(), norm_.get(), 1e-5f, rows, kHidden, halves_.get(), stream));
+  }
+  void linear(const LowbitShape& shape, int index, int rows, const void* x, float* out, const float* residual,
+              cudaStream_t stream) const {
+    LowbitLinear linear = {};
+    linear.shape = shape;
+    linear.plan = plan_lowbit_linear(shape, limits_);
+    linear.weights = weights_[index].get();
+    linear.x = x;
+    linear.residual = residual;
+    linear.out = out;
+    linear.output_type = OutputType::kF32;
+    linear.activation = shape.out_features == 2 * kInner ? Activation::kSwiGlu : Activation::kNone;
+    linear.num_rows = rows;
+    linear.halves_out = shape.out_features == 2 * kInner ? companion_.get() : nullptr;
+    linear.partials = partials_.get();
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
+  }
+  void attention(int layer, int rows, int parts, cudaStream_t stream) const {
+    PagedAttention a = {};
+    a.shape = {kHeads, kHeads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0};
+    a.num_rows = rows;
+    a.num_seqs = 1;
+    a.max_blocks = kMaxBlocks;
+    a.block_size = kBlockSize;
+    a.qkv = wide_.get();
+    a.position_ids = positions_.get();
+    a.seq_starts = starts_.get();
+    a.context_lens = contexts_.get();
+    a.block_table = table_.get();
+    a.cos = angles_.get();
+    a.sin = angles_.get();
+    a.key_cache = caches_[2 * layer].get();
+    a.value_cache = caches_[2 * layer + 1].get();
+    a.queries = queries_.get();
+    a.partials = splits_.get();
+    a.arrivals = arrivals_.get();
+    a.out = attended_.get();
+    a.halves_out = companion_.get();
+    if (parts & kPrepare) CUDA_CHECK(launch_attention_prepare(a, stream));
+    if (parts & kAttention) CUDA_CHECK(launch_paged_attention(a, limits_, stream));
+  }
+
+  DeviceLimits limits_;
+  LowbitShape qkv_{WeightFormat::kInt4, kHidden, 3 * kHidden}, o_{WeightFormat::kInt4, kHidden, kHidden},
+      gate_up_{WeightFormat::kInt4, kHidden, 2 * kInner}, down_{WeightFormat::kInt4, kInner, kHidden};
+  std::vector<DeviceArray<uint8_t>> weights_;
+  std::vector<DeviceArray<__half>> caches_;
+  DeviceArray<float> x_ = filled<float>(64 * kHidden), wide_ = filled<float>(64 * 2 * kInner),
+                     norm_ = filled<float>(kHidden), attended_ = filled<float>(64 * kHidden),
+                     angles_ = filled<float>(kMaxBlocks * kBlockSize * kHeadDim / 2);
+  DeviceArray<__half> halves_ = filled<__half>(64 * kInner), companion_ = filled<__half>(64 * kInner),
+                      queries_ = filled<__half>(64 * kHidden);
+  DeviceArray<float> partials_{size_t{132} * 2 * 8 * 32 * 64};
+  DeviceArray<float> splits_{
+      attention_partial_bytes({kHeads, kHeads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) / 4};
+  DeviceArray<int> arrivals_{size_t{65} * kHeads};
+  DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64};
+};
+
+double time_graph(const Model& model, int rows, int context, int parts) {
+  model.set(rows, context);
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  CUDA_CHECK(cudaStreamCreate(&stream));
+  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  model.enqueue(rows, parts, stream);
+  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  cudaEvent_t begin, end;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = -5; i < kReplays; ++i) {
+    CUDA_CHECK(cudaEventRecord(begin, stream));
+    CUDA_CHECK(cudaGraphLaunch(executable, stream));
+    CUDA_CHECK(cudaEventRecord(end, stream));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= 0) times.push_back(ms);
+  }
+  CUDA_CHECK(cudaGraphExecDestroy(executable));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+  CUDA_CHECK(cudaEventDestroy(begin));
+  CUDA_CHECK(cudaEventDestroy(end));
+  CUDA_CHECK(cudaStreamDestroy(stream));
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
+}  // namespace pilotfish::cuda::test
+
+int main() {
+  using namespace pilotfish::cuda::test;
+  const Model model;
+  struct Variant {
+    const char* name;
+    int parts;
+  };
+  const Variant variants[] = {{"all", kAll},
+                              {"no norms", kAll & ~kNorms},
+                              {"no prepare", kAll & ~kPrepare},
+                              {"no attention", kAll & ~kAttention},
+                              {"no prepare, attention", kAll & ~(kPrepare | kAttention)},
+                              {"linears alone", kQkv | kO | kGateUp | kDown},
+                              {"qkv alone", kQkv},
+                              {"o alone", kO},
+                              {"gate_up alone", kGateUp},
+                              {"down alone", kDown},
+                              {"norms alone", kNorms},
+                              {"prepare alone", kPrepare},
+                              {"attention alone", kAttention}};
+  std::printf("%-24s %10s %10s %10s %10s  ms of %d layers\n", "rows, context", "1, 64", "1, 2048", "8, 64", "16, 64",
+              kLayers);
+  for (const Variant& variant : variants) {
+    std::printf("%-24s", variant.name);
+    for (const auto& [rows, context] : {std::pair{1, 64}, {1, 2048}, {8, 64}, {16, 64}}) {
+      std::printf(" %10.4f", time_graph(model, rows, context, variant.parts));
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
