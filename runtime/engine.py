@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import (
-    Device,
     EngineInfo,
-    EngineOptions,
-    InvalidArgumentError,
     Model,
     calls,
 )
 
 from .async_stream import AsyncTokenStream
 from .chat_template import ChatTemplate
+from .conversation import check_when_full, fit_conversation
+from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, check_device, engine_options
 from .manifest import Manifest, read_manifest
-from .memory import parse_bytes
-from .options import INT32_MAX, GenerateKeywords, GenerateOptions, prompt_array
+from .options import GenerateKeywords, GenerateOptions, prompt_array
 from .ort import ort_library
 from .token_stream import TokenStream
 from .tokenizer import Tokenizer
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
+    from .conversation import Message
     from .results import Result
-
-DEFAULT_MAX_DRAFT_TOKENS = 8
 
 
 class Engine:
@@ -120,18 +117,42 @@ class Engine:
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         return self._open(ids, GenerateOptions(**options))
 
-    def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> Result:
-        """Answer a conversation of {"role", "content"} messages; options and errors are generate()'s.
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        when_full: str = "error",
+        **options: Unpack[GenerateKeywords],
+    ) -> Result:
+        """Answer a conversation. What an earlier one has in common with it is not computed again, in neither model.
+
+        Args:
+            messages: {"role", "content"}, and whatever else the bundle's chat template reads, such as tool_calls.
+            tools: JSON schemas of the functions the model may call, for the template.
+            when_full: "error" refuses a conversation that does not fit the context; "drop_oldest" forgets its oldest
+                turns, but no instructions, until max_new_tokens or a quarter of the context are left for the answer.
+            options: generate()'s, as are the errors.
 
         Raises:
+            InvalidArgumentError: the template refuses the messages.
             UnsupportedError: the bundle has no chat template.
         """
-        with self.stream_chat(messages, **options) as stream:
+        with self.stream_chat(messages, tools=tools, when_full=when_full, **options) as stream:
             return stream.result()
 
-    def stream_chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]) -> TokenStream:
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        when_full: str = "error",
+        **options: Unpack[GenerateKeywords],
+    ) -> TokenStream:
         """Answer a conversation and yield one Event a token; arguments and errors are chat()'s."""
-        return self._open(self.encode_chat(messages), GenerateOptions(**options))
+        checked = GenerateOptions(**options)
+        ids, num_dropped = self._fit_chat(messages, tools, when_full, checked.max_new_tokens)
+        return self._open(ids, checked, num_dropped)
 
     def astream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> AsyncTokenStream:
         """stream() for asyncio: ``async for event in engine.astream(...)``. Rounds run in a worker thread."""
@@ -139,18 +160,27 @@ class Engine:
         return self._open_async(ids, GenerateOptions(**options))
 
     def astream_chat(
-        self, messages: Sequence[Mapping[str, str]], **options: Unpack[GenerateKeywords]
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        when_full: str = "error",
+        **options: Unpack[GenerateKeywords],
     ) -> AsyncTokenStream:
         """stream_chat() for asyncio, as astream() is stream()."""
-        return self._open_async(self.encode_chat(messages), GenerateOptions(**options))
+        checked = GenerateOptions(**options)
+        ids, num_dropped = self._fit_chat(messages, tools, when_full, checked.max_new_tokens)
+        return self._open_async(ids, checked, num_dropped)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt, with the begin-of-text id where the model expects one."""
         return self._tokenizer.encode(text)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> list[int]:
         """Token ids of a conversation, through the bundle's chat template, up to where the answer begins."""
-        return self._tokenizer.encode_rendered(self._chat_template.render(messages))
+        return self._tokenizer.encode_rendered(self._chat_template.render(messages, tools))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids; special tokens are left out."""
@@ -187,7 +217,17 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _open(self, ids: Sequence[int], options: GenerateOptions) -> TokenStream:
+    def _fit_chat(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, when_full: str, room: int
+    ) -> tuple[list[int], int]:
+        check_when_full(when_full)
+        if when_full == "error":
+            return self.encode_chat(messages, tools=tools), 0
+        context = self._info.max_context
+        limit = context - min(room, context // 4)
+        return fit_conversation(messages, lambda kept: self.encode_chat(kept, tools=tools), limit)
+
+    def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
         array = self._prompt_array(ids)
         request = options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
         return TokenStream(
@@ -197,72 +237,15 @@ class Engine:
             ids=array,
             request=request,
             stop_strings=options.stop_strings,
+            num_dropped_messages=num_dropped_messages,
         )
 
-    def _open_async(self, ids: Sequence[int], options: GenerateOptions) -> AsyncTokenStream:
+    def _open_async(
+        self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0
+    ) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
         options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
-        return AsyncTokenStream(lambda: self._open(ids, options))
+        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped_messages))
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
         return prompt_array(ids, min(self._manifest.tokenizer.size, self._info.vocab_size))
-
-
-def memory_plan(
-    bundle: str | Path,
-    *,
-    device: str = "cpu",
-    memory_budget: int | str | None = None,
-    max_context: int | None = None,
-    max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
-    num_sequences: int = 1,
-) -> EngineInfo:
-    """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
-    read_manifest(Path(bundle))
-    options = engine_options(
-        device=device,
-        threads=None,
-        memory_budget=memory_budget,
-        max_context=max_context,
-        max_draft_tokens=max_draft_tokens,
-        num_sequences=num_sequences,
-        library="",
-    )
-    return calls.plan(str(bundle), options)
-
-
-def check_device(device: str) -> str:
-    """The device, or InvalidArgumentError if it is none."""
-    if device not in ("cpu", "cuda"):
-        raise InvalidArgumentError(f"device is {device!r}, must be 'cpu' or 'cuda'")
-    return device
-
-
-def engine_options(
-    *,
-    device: str,
-    threads: int | None,
-    memory_budget: int | str | None,
-    max_context: int | None,
-    max_draft_tokens: int,
-    num_sequences: int,
-    library: str,
-) -> EngineOptions:
-    """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
-    for name, value, low in (
-        ("threads", threads, 1),
-        ("max_context", max_context, 1),
-        ("max_draft_tokens", max_draft_tokens, 0),
-        ("num_sequences", num_sequences, 1),
-    ):
-        if value is not None and not low <= value <= INT32_MAX:
-            raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
-    return EngineOptions(
-        ort_library=library,
-        device=Device[check_device(device).upper()],
-        num_threads=threads,
-        max_context=max_context,
-        max_draft_tokens=max_draft_tokens,
-        num_sequences=num_sequences,
-        memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
-    )

@@ -39,6 +39,7 @@ class ModelEntry:
     hidden_size: int
     vocab_size: int
     max_positions: int
+    cache_dtype: str
     formats: dict[str, str]
     num_bytes: int
 
@@ -119,6 +120,7 @@ def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
         hidden_size=int(entry["hidden_size"]),
         vocab_size=int(entry["vocab_size"]),
         max_positions=int(entry["max_positions"]),
+        cache_dtype=str(entry["cache_dtype"]),
         formats=dict(entry["formats"]),
         num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
     )

@@ -79,6 +79,8 @@ class Result:
     finish_reason: str
     """ "eos", "stop", "length", "context" or "cancelled"."""
     stats: Stats
+    num_dropped_messages: int = 0
+    """Of the conversation this answers: the oldest ones, which did not fit the context."""
 
 
 def stats_from(counters: RequestStats, seed: int) -> Stats:

@@ -43,8 +43,11 @@ class TokenStream(Iterator[Event]):
         ids: NDArray[np.int32],
         request: RequestOptions,
         stop_strings: Sequence[str],
+        num_dropped_messages: int = 0,
     ) -> None:
         """Reserve cache blocks for the prompt ``ids`` and its continuation; ``lock`` guards the engine."""
+        self.num_dropped_messages = num_dropped_messages
+        """Of the conversation this answers: the oldest ones, which did not fit the context."""
         self._lock = lock
         self._seed = request.seed
         self._detokenizer = Detokenizer(tokenizer)
@@ -75,7 +78,13 @@ class TokenStream(Iterator[Event]):
         """Run to the end and return the whole generation, events that were already taken included."""
         for _ in self:
             pass
-        return Result("".join(self._texts), tuple(self._token_ids), self.finish_reason or "cancelled", self.stats)
+        return Result(
+            "".join(self._texts),
+            tuple(self._token_ids),
+            self.finish_reason or "cancelled",
+            self.stats,
+            num_dropped_messages=self.num_dropped_messages,
+        )
 
     @property
     def finish_reason(self) -> str | None:

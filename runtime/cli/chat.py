@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pilotfish.bindings import ContextFullError
+import typer
+
+from pilotfish.bindings import ContextFullError, InvalidArgumentError
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.options import GenerateKeywords
 
@@ -26,7 +28,8 @@ from .arguments import (
     TopP,
 )
 from .console import note
-from .run import print_stream, summary
+from .interruptible import interruptible
+from .run import print_events, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,17 +37,25 @@ if TYPE_CHECKING:
     from pilotfish.runtime.results import Stats
     from pilotfish.runtime.token_stream import TokenStream
 
-_HELP = "/system TEXT sets the system message, /reset forgets the conversation, /stats shows numbers, Ctrl-D ends"
+_HELP = (
+    "/system TEXT sets the system message, /reset forgets the conversation, /stats shows numbers, "
+    "Ctrl-C ends an answer, Ctrl-D the conversation"
+)
+System = Annotated[str | None, typer.Option(help="System message to begin with.")]
+DropOldest = Annotated[
+    bool, typer.Option("--drop-oldest", help="When the context is full, forget the oldest turns instead of stopping.")
+]
 
 
 class Conversation:
     """The messages so far, and the numbers of the last answer."""
 
-    def __init__(self, engine: Engine, options: GenerateKeywords) -> None:
+    def __init__(self, engine: Engine, options: GenerateKeywords, system: str | None, when_full: str) -> None:
         """Start an empty conversation."""
         self._engine = engine
         self._options = options
-        self._system: str | None = None
+        self._system = system
+        self._when_full = when_full
         self._messages: list[dict[str, str]] = []
         self._stats: Stats | None = None
 
@@ -68,21 +79,27 @@ class Conversation:
         system = [{"role": "system", "content": self._system}] if self._system else []
         messages = [*self._messages, {"role": "user", "content": line}]
         try:
-            stream = self._engine.stream_chat(system + messages, **self._options)
-        except ContextFullError as error:
+            stream = self._engine.stream_chat(system + messages, when_full=self._when_full, **self._options)
+        except (ContextFullError, InvalidArgumentError) as error:
             note(f"{error}: /reset starts anew")
             return
         with stream, _interrupt_cancels(stream):
-            result = print_stream(stream)
+            print_events(interruptible(stream))
+            result = stream.result()
         if result.finish_reason in ("cancelled", "context"):
             note(f"({result.finish_reason})")
-        self._messages = [*messages, {"role": "assistant", "content": result.text}]
+        if result.num_dropped_messages:
+            note(f"({result.num_dropped_messages} oldest messages forgotten)")
+        answer = {"role": "assistant", "content": result.text}
+        self._messages = [*messages[result.num_dropped_messages :], answer]
         self._stats = result.stats
 
 
 def chat(
     bundle: Bundle,
     *,
+    system: System = None,
+    drop_oldest: DropOldest = False,
     max_new_tokens: MaxNewTokens = 512,
     draft_tokens: DraftTokens = None,
     temperature: Temperature = 0.0,
@@ -106,28 +123,36 @@ def chat(
         seed=seed,
     )
     with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
-        conversation = Conversation(engine, options)
+        conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")
         if sys.stdin.isatty():
-            note(_HELP)
-        for line in _lines():
-            conversation.handle(line)
+            _talk(conversation)
+        else:
+            for line in sys.stdin:
+                conversation.handle(line.rstrip("\n"))
 
 
-def _lines() -> Iterator[str]:
-    """Input lines, with a prompt sign and line editing on a terminal; ends at the end of input or a second Ctrl-C."""
-    if not sys.stdin.isatty():
-        yield from (line.rstrip("\n") for line in sys.stdin)
-        return
+def _talk(conversation: Conversation) -> None:
+    """Input with a prompt sign and line editing, until the end of input. Ctrl-C only gives a new line."""
     import readline  # noqa: F401, PLC0415 - importing it gives input() line editing, wanted on terminals only
 
+    note(_HELP)
+    while _handle_one(conversation):
+        pass
+
+
+def _handle_one(conversation: Conversation) -> bool:
+    """False at the end of input."""
     try:
-        while True:
-            yield input("> ")
-    except (EOFError, KeyboardInterrupt):
+        conversation.handle(input("> "))
+    except KeyboardInterrupt:
         note("")
+    except EOFError:
+        note("")
+        return False
+    return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def _interrupt_cancels(stream: TokenStream) -> Iterator[None]:
     """Ctrl-C ends this answer, not the conversation."""
     previous = signal.signal(signal.SIGINT, lambda *_: stream.cancel())

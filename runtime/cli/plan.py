@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import BudgetTooSmallError
-from pilotfish.runtime.engine import memory_plan
+from pilotfish.runtime.engine_options import memory_plan
 from pilotfish.runtime.memory import format_bytes
 
 from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget

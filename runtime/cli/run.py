@@ -29,8 +29,9 @@ from .arguments import (
 from .console import note, write_json
 
 if TYPE_CHECKING:
-    from pilotfish.runtime.results import Result, Stats
-    from pilotfish.runtime.token_stream import TokenStream
+    from collections.abc import Iterable
+
+    from pilotfish.runtime.results import Event, Stats
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; -: read it from stdin.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the bundle's chat template.")]
@@ -74,26 +75,28 @@ def run(
         else:
             stream = engine.stream_chat([{"role": "user", "content": text}], **options)
         with stream:
-            result = print_stream(stream)
+            print_events(stream)
+            result = stream.result()
     note(summary(result.stats))
     content = dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate}
     write_json(json_file, content)
 
 
-def print_stream(stream: TokenStream) -> Result:
+def print_events(events: Iterable[Event]) -> None:
     """Write the text to stdout as it arrives, then a line's end."""
-    for event in stream:
+    for event in events:
         sys.stdout.write(event.text)
         sys.stdout.flush()
     sys.stdout.write("\n")
     sys.stdout.flush()
-    return stream.result()
 
 
 def summary(stats: Stats) -> str:
     """One line of numbers about a generation."""
+    num_reused = stats.num_prompt_tokens - stats.num_prefilled_target
+    reused = f" ({num_reused} of them known)" if num_reused else ""
     line = (
-        f"{stats.num_prompt_tokens} prompt tokens in {stats.prefill_seconds:.2f} s, "
+        f"{stats.num_prompt_tokens} prompt tokens{reused} in {stats.prefill_seconds:.2f} s, "
         f"{stats.num_new_tokens} new tokens at {stats.tokens_per_second:.1f} tokens/s"
     )
     if stats.num_drafted:

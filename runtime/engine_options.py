@@ -1,0 +1,73 @@
+"""What Engine's arguments ask of the native library, and the memory plan they lead to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pilotfish.bindings import Device, EngineInfo, EngineOptions, InvalidArgumentError, calls
+
+from .manifest import read_manifest
+from .memory import parse_bytes
+from .options import INT32_MAX
+
+DEFAULT_MAX_DRAFT_TOKENS = 8
+
+
+def memory_plan(
+    bundle: str | Path,
+    *,
+    device: str = "cpu",
+    memory_budget: int | str | None = None,
+    max_context: int | None = None,
+    max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
+    num_sequences: int = 1,
+) -> EngineInfo:
+    """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
+    read_manifest(Path(bundle))
+    options = engine_options(
+        device=device,
+        threads=None,
+        memory_budget=memory_budget,
+        max_context=max_context,
+        max_draft_tokens=max_draft_tokens,
+        num_sequences=num_sequences,
+        library="",
+    )
+    return calls.plan(str(bundle), options)
+
+
+def check_device(device: str) -> str:
+    """The device, or InvalidArgumentError if it is none."""
+    if device not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"device is {device!r}, must be 'cpu' or 'cuda'")
+    return device
+
+
+def engine_options(
+    *,
+    device: str,
+    threads: int | None,
+    memory_budget: int | str | None,
+    max_context: int | None,
+    max_draft_tokens: int,
+    num_sequences: int,
+    library: str,
+) -> EngineOptions:
+    """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
+    for name, value, low in (
+        ("threads", threads, 1),
+        ("max_context", max_context, 1),
+        ("max_draft_tokens", max_draft_tokens, 0),
+        ("num_sequences", num_sequences, 1),
+    ):
+        if value is not None and not low <= value <= INT32_MAX:
+            raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
+    return EngineOptions(
+        ort_library=library,
+        device=Device[check_device(device).upper()],
+        num_threads=threads,
+        max_context=max_context,
+        max_draft_tokens=max_draft_tokens,
+        num_sequences=num_sequences,
+        memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
+    )
