@@ -147,7 +147,8 @@ void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* 
   const Reservation room(sequence, num_tokens);
   const int32_t step = chosen.limits().max_outputs;
   const auto width = static_cast<size_t>(plan_.vocab_size);
-  const size_t known = std::min<size_t>(width, chosen.num_logits());
+  const std::span<const int32_t> logit_ids = chosen.logit_ids();
+  const size_t known = logit_ids.empty() ? std::min<size_t>(width, chosen.num_logits()) : 0;
   for (int32_t begin = 0; begin < num_tokens; begin += step) {
     const int32_t num_rows = std::min(step, num_tokens - begin);
     const Logits logits = chosen.forward({.ids = ids.subspan(begin, num_rows),
@@ -160,6 +161,7 @@ void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* 
       float* out = logits_out + width * (begin + row);
       std::copy_n(logits.row(row).data(), known, out);
       std::fill(out + known, out + width, -std::numeric_limits<float>::infinity());
+      for (size_t i = 0; i < logit_ids.size(); ++i) out[logit_ids[i]] = logits.row(row)[i];
     }
   }
 }

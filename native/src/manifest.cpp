@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 
@@ -22,6 +23,7 @@ class Node {
   }
 
   bool has(const char* key) const { return json_.contains(key); }
+  bool has_value(const char* key) const { return has(key) && !json_.at(key).is_null(); }
   Node object(const char* key) const { return Node(at(key), where_ + "." + key); }
 
   std::string text(const char* key) const {
@@ -113,6 +115,17 @@ TensorEntry parse_tensor(const Node& node, uint64_t file_bytes) {
   return tensor;
 }
 
+std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32_t vocab_size) {
+  std::vector<int32_t> ids;
+  if (!node.has_value("logit_ids")) return ids;
+  for (const int64_t id : node.integers("logit_ids", 0, vocab_size - 1)) ids.push_back(static_cast<int32_t>(id));
+  if (ids.size() != size_t(num_logits)) node.wrong("logit_ids", std::to_string(num_logits) + " ids", ids.size());
+  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) != ids.end()) {
+    node.wrong("logit_ids", "ascending ids", "others");
+  }
+  return ids;
+}
+
 ModelEntry parse_model(const Node& node) {
   const auto dim = [&](const char* key) { return static_cast<int32_t>(node.integer(key, 1)); };
   ModelEntry model{.graph = parse_file(node.object("graph")),
@@ -127,10 +140,12 @@ ModelEntry parse_model(const Node& node) {
                    .vocab_size = dim("vocab_size"),
                    .num_logits = dim("num_logits"),
                    .max_positions = dim("max_positions"),
-                   .cache_type = CacheType::kF16};
+                   .cache_type = CacheType::kF16,
+                   .logit_ids = {}};
   if (model.num_logits > model.vocab_size) {
     node.wrong("num_logits", "at most vocab_size " + std::to_string(model.vocab_size), model.num_logits);
   }
+  model.logit_ids = parse_logit_ids(node, model.num_logits, model.vocab_size);
   const std::string cache = node.text("cache_dtype");
   if (cache != "f16" && cache != "f32") node.wrong("cache_dtype", "f16 or f32", cache);
   if (cache == "f32") model.cache_type = CacheType::kF32;
@@ -150,6 +165,11 @@ void check_pair(const Manifest& manifest, const std::string& where) {
     fail(PF_PAIR_MISMATCH, where, ": the target's vocabulary has ", target, " tokens, the draft's ", draft,
          ", and they differ within the tokenizer's ", manifest.tokenizer_size, ": token ", std::min(target, draft),
          " is the first that only one of them has");
+  }
+  const std::vector<int32_t>& ids = manifest.draft->logit_ids;
+  if (!ids.empty() && ids.back() >= manifest.tokenizer_size) {
+    fail(PF_BUNDLE_CORRUPT, where, ": the draft scores token ", ids.back(), ", the tokenizer has ",
+         manifest.tokenizer_size);
   }
 }
 

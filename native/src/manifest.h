@@ -41,9 +41,10 @@ struct ModelEntry {
   int32_t num_kv_heads;
   int32_t head_dim;
   int32_t vocab_size;
-  int32_t num_logits;  // ids [0, num_logits) are scored; a draft may leave out the rest of its vocabulary
+  int32_t num_logits;  // a draft may leave out ids of its vocabulary
   int32_t max_positions;
   CacheType cache_type;
+  std::vector<int32_t> logit_ids;  // [num_logits] the token of each logit, ascending; empty: logit j is about token j
 
   // Packed bytes that every pass reads. Of an embedding that is not the head too, it reads a row a token: not counted.
   uint64_t pass_weight_bytes() const;

@@ -28,9 +28,12 @@ uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_out
   return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
 }
 
-// Processed distributions: ids and probabilities of every drafted position, and two of the target's.
+// Processed distributions: ids and probabilities of every drafted position, and two of the target's; and a row of the
+// draft's logits in the order of ids where they are not.
 uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
-  return uint64_t(max_draft_tokens + 2) * 2 * sizeof(float) * manifest.target.vocab_size;
+  const bool has_map = manifest.draft && !manifest.draft->logit_ids.empty();
+  const uint64_t num_rows = uint64_t(max_draft_tokens + 2) * 2 + (has_map ? 1 : 0);
+  return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
 void set_context(const Manifest& manifest, int32_t max_context, int32_t num_sequences, pf_engine_info& plan) {

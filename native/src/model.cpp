@@ -24,6 +24,7 @@ Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
       device_(std::move(device)),
       limits_(limits),
       num_logits_(entry.num_logits),
+      logit_ids_(entry.logit_ids),
       max_positions_(entry.max_positions),
       weights_(read_weights(folder, entry.weights)),
       buffers_({.max_rows = limits.max_rows,
@@ -168,8 +169,7 @@ Logits Model::forward(const Pass& pass) {
   std::copy(pass.positions.begin(), pass.positions.end(), buffers_.position_ids.begin());
   std::copy(pass.tree_mask.begin(), pass.tree_mask.end(), buffers_.tree_mask.begin());
   std::copy(pass.block_table.begin(), pass.block_table.end(), buffers_.block_table.begin());
-  std::iota(buffers_.output_rows.begin(), buffers_.output_rows.begin() + pass.num_outputs,
-            num_rows - pass.num_outputs);
+  std::iota(buffers_.output_rows.begin(), buffers_.output_rows.begin() + pass.num_outputs, num_rows - pass.num_outputs);
   buffers_.seq_starts[1] = num_rows;
   buffers_.context_lens[0] = pass.context;
   buffers_.upload();

@@ -54,6 +54,8 @@ class Model {
   Model(Model&&) = delete;
 
   int32_t num_logits() const noexcept { return num_logits_; }
+  // The token of each logit, ascending; empty: logit j is about token j.
+  std::span<const int32_t> logit_ids() const noexcept { return logit_ids_; }
   int32_t max_positions() const noexcept { return max_positions_; }
   const ModelLimits& limits() const noexcept { return limits_; }
 
@@ -93,8 +95,9 @@ class Model {
   std::shared_ptr<CudaDevice> device_;
   const ModelLimits limits_;
   const int32_t num_logits_;
+  const std::vector<int32_t> logit_ids_;
   const int32_t max_positions_;
-  std::optional<Pages> weights_;             // not kept on a device, whose operators have copies
+  std::optional<Pages> weights_;            // not kept on a device, whose operators have copies
   std::vector<CudaMemory> device_tensors_;  // f32 initializers
   std::unique_ptr<CudaOperators> operators_;
   OrtRunOptionsPtr run_options_;

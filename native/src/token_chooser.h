@@ -22,6 +22,8 @@ class TokenChooser {
                const SequenceLimits& limits);
 
   bool is_greedy() const noexcept { return sampling_.temperature == 0; }
+  // Whether scores() may differ from the logits.
+  bool changes_scores() const noexcept { return processors_.has_value(); }
   // Whether the text ends with this id: nothing is drafted or accepted after it.
   bool ends_text(int32_t id) const noexcept;
 

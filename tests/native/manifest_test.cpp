@@ -81,6 +81,20 @@ void test_only_a_draft_may_leave_ids_unscored() {
                  "num_logits: expected vocab_size: a target scores every id, found 64");
 }
 
+void test_logits_may_be_about_other_tokens() {
+  const auto with_ids = [](const std::string& ids) {
+    return replaced(tiny::kManifest, "\"num_logits\": 64", "\"num_logits\": 3, \"logit_ids\": " + ids);
+  };
+  const pilotfish::Manifest manifest = parse_manifest(with_ids("[2, 7, 99]"), "/bundle");
+  CHECK(manifest.draft->logit_ids == (std::vector<int32_t>{2, 7, 99}));
+  CHECK(parse_manifest(with_ids("null"), "/bundle").draft->logit_ids.empty());
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "logit_ids: expected 3 ids, found 2", parse_manifest(with_ids("[2, 7]"), "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "ascending", parse_manifest(with_ids("[2, 7, 7]"), "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "from 0 to 127", parse_manifest(with_ids("[2, 7, 128]"), "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "scores token 110, the tokenizer has",
+              parse_manifest(with_ids("[2, 7, 110]"), "/bundle"));
+}
+
 void test_a_missing_manifest_names_its_path() {
   CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json", pilotfish::read_manifest("/nonexistent"));
 }
@@ -94,6 +108,7 @@ int main() {
   test_versions();
   test_vocabularies_may_differ_by_padding_only();
   test_only_a_draft_may_leave_ids_unscored();
+  test_logits_may_be_about_other_tokens();
   test_a_missing_manifest_names_its_path();
   return check::result();
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "prefill.h"
 #include "row_math.h"
@@ -64,9 +65,10 @@ ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t p
 
 ModelDrafter::ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
     : model_(model),
-      num_ids_(std::min(num_ids, model.num_logits())),
+      num_ids_(model.logit_ids().empty() ? std::min(num_ids, model.num_logits()) : num_ids),
       prefill_chunk_(prefill_chunk),
-      likeliest_(num_ids_) {
+      likeliest_(num_ids_),
+      row_(model.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()) {
   scratch_.reserve(num_ids_);
   constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
   candidates_.reserve(kMaxTokens * Likeliest::kMost);
@@ -109,7 +111,12 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   if (count <= 0) return;
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
-  const std::span<const float> row = logits.first(num_ids_);
+  if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !model_.logit_ids().empty()) {
+    const float scale = 1 / exp_sum(logits, find_peak(logits).value, 1);
+    pick_children(logits, model_.logit_ids(), scale, parent, count, out.tree);
+    return;
+  }
+  const std::span<const float> row = by_token(logits);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(row, prefix);
     if (scores.empty()) return;  // the draft scores no token that may follow
@@ -120,6 +127,13 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   } else {
     draw_children(request, row, prefix, parent, count, out);
   }
+}
+
+std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
+  const std::span<const int32_t> ids = model_.logit_ids();
+  if (ids.empty()) return logits.first(num_ids_);
+  for (size_t i = 0; i < ids.size(); ++i) row_[ids[i]] = logits[i];
+  return row_;
 }
 
 // Element i of `values` belongs to ids[i], or to id i if there are none. A scale of 0 says that they are probabilities;

@@ -17,7 +17,7 @@ namespace pilotfish {
 
 class ModelDrafter : public Drafter {
  public:
-  // Ids from num_ids on are padding, and ids from the model's num_logits on are not scored: neither is ever drafted.
+  // Ids from num_ids on are padding, and ids that the model does not score are none of its logits: neither is drafted.
   // `model` must outlive the drafter.
   ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk);
 
@@ -45,6 +45,8 @@ class ModelDrafter : public Drafter {
                      int32_t count, Draft& out);
   void pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t parent,
                      int32_t count, const TokenTree& tree);
+  // The logits in the order of token ids; minus infinity for tokens that the model does not score.
+  std::span<const float> by_token(std::span<const float> logits);
   // Moves the candidates of a level into the tree.
   void settle(const TreeShape& shape, TokenTree& tree);
   // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
@@ -55,6 +57,7 @@ class ModelDrafter : public Drafter {
   const int32_t prefill_chunk_;
   Likeliest likeliest_;
   Distribution scratch_;
+  std::vector<float> row_;             // [num_ids] where the model's logits are not in the order of token ids
   std::vector<Candidate> candidates_;  // of one level
   std::vector<int32_t> level_;         // the tree's tokens that the next pass continues
   std::vector<float> path_probs_;

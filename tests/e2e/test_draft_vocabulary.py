@@ -1,0 +1,74 @@
+"""A draft whose logits are about the most frequent tokens of a text only: a map leads from rows to tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pilotfish import Engine
+from pilotfish.bindings import Model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_IDS = 6  # of 12
+PROMPTS = ("w1 w2", "w3", "w5 w9 w9", "w4 w0")
+
+
+@pytest.fixture(scope="module")
+def mapped(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target that drafts for itself, scoring the tokens only that it likes to say."""
+    from tiny_bundles import export_pair
+
+    from pilotfish.exporter import ExportOptions, ModelFormats, export
+
+    folder = tmp_path_factory.mktemp("mapped")
+    plain = export_pair(folder / "plain", checkpoints["toy"], None, linear="f32", rest="f32")
+    with Engine(plain, threads=1) as engine:
+        said = [engine.generate(prompt, max_new_tokens=40, ignore_eos=True).text for prompt in PROMPTS]
+    (folder / "text.txt").write_text("\n".join(said), encoding="utf-8")
+    formats = ModelFormats("f32", "f32", "f32")
+    options = ExportOptions(
+        target=formats, draft=formats, parity=False, draft_vocab=NUM_IDS, draft_vocab_text=folder / "text.txt"
+    )
+    target = str(checkpoints["toy"])
+    return export(target, folder / "bundle", draft=target, options=options).folder
+
+
+def test_rows_are_about_the_mapped_tokens(mapped: Path) -> None:
+    scored = json.loads((mapped / "manifest.json").read_text())["models"]["draft"]["logit_ids"]
+    assert len(scored) == NUM_IDS
+    assert scored != list(range(NUM_IDS))
+    with Engine(mapped, threads=1) as engine:
+        expected, found = (engine.logits([7, 1, 8], model) for model in (Model.TARGET, Model.DRAFT))
+    np.testing.assert_array_equal(found[:, scored], expected[:, scored])
+    others = np.setdiff1d(np.arange(found.shape[1]), scored)
+    assert np.isneginf(found[:, others]).all()
+
+
+@pytest.mark.parametrize("num_draft_tokens", [1, 4])
+def test_greedy_output_is_plain_decodings(mapped: Path, num_draft_tokens: int) -> None:
+    options = {"max_new_tokens": 40, "ignore_eos": True}
+    accepted = drafted = 0
+    with Engine(mapped, threads=1) as engine:
+        for prompt in PROMPTS:
+            plain = engine.generate(prompt, num_draft_tokens=0, **options)
+            result = engine.generate(prompt, num_draft_tokens=num_draft_tokens, **options)
+            assert result.token_ids == plain.token_ids
+            accepted, drafted = accepted + result.stats.num_accepted, drafted + result.stats.num_drafted
+    # The draft is the target: only tokens outside the map are missed. A wrong map would accept next to nothing.
+    assert accepted > 0.5 * drafted
+
+
+def test_sampling_accepts_with_the_mapped_probabilities(mapped: Path) -> None:
+    accepted = drafted = 0
+    with Engine(mapped, threads=1) as engine:
+        for seed, prompt in enumerate(PROMPTS):
+            stats = engine.generate(
+                prompt, num_draft_tokens=3, max_new_tokens=60, temperature=0.8, seed=seed, ignore_eos=True
+            ).stats
+            accepted, drafted = accepted + stats.num_accepted, drafted + stats.num_drafted
+    assert accepted > 0.3 * drafted
