@@ -13,7 +13,7 @@ from pilotfish.bindings import Model
 from .options import GenerateKeywords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .engine import Engine
     from .results import Event, Stats
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 VERIFY_ROWS = (1, 2, 4, 8, 16)
 # Drafted tokens that a verification of the most rows has; the row before them is the last token emitted.
 MAX_DRAFT_TOKENS = max(VERIFY_ROWS) - 1
-MODES = ("plain", "draft")
 # A round ends with the target's own token.
 _LAST_OF_ROUND = ("plain", "corrected", "bonus")
 
@@ -56,9 +55,25 @@ class BenchOptions:
     """How much to measure."""
 
     new_tokens: int
-    num_draft_tokens: int | None
-    """Of the mode "draft"; None: as many as pay off, round by round."""
+    modes: Mapping[str, GenerateKeywords]
+    """How each mode drafts, by its name; "plain" among them."""
     repeats: int
+
+
+def modes(engine: Engine, num_draft_tokens: int | None, tree: GenerateKeywords) -> dict[str, GenerateKeywords]:
+    """What there is to compare: "plain", and with a draft "draft" and, where ``tree`` names one, "tree".
+
+    Args:
+        engine: a loaded bundle.
+        num_draft_tokens: of the mode "draft"; None: as many as pay off, round by round; 0 leaves it out.
+        tree: the options tree, tree_nodes and tree_depth.
+    """
+    chosen: dict[str, GenerateKeywords] = {"plain": {"num_draft_tokens": 0}}
+    if engine.info.has_draft and num_draft_tokens != 0:
+        chosen["draft"] = {"num_draft_tokens": num_draft_tokens}
+    if tree.get("tree") is not None:
+        chosen["tree"] = tree
+    return chosen
 
 
 def measure(
@@ -67,21 +82,19 @@ def measure(
     """Samples of each mode. Modes alternate, so that a slower minute of the machine falls on both.
 
     Args:
-        engine: a loaded bundle; without a draft only "plain" is measured.
+        engine: a loaded bundle.
         prompts: each is run ``options.repeats`` times in each mode, after one warm-up of each mode.
         options: how much to measure.
         on_step: called after each generation, warm-ups included.
     """
-    draft_tokens: dict[str, int | None] = {"plain": 0, "draft": options.num_draft_tokens}
-    modes = MODES if engine.info.has_draft and options.num_draft_tokens != 0 else MODES[:1]
-    samples: dict[str, list[Sample]] = {mode: [] for mode in modes}
-    for mode in modes:
-        _generate(engine, prompts[0], min(options.new_tokens, 16), draft_tokens[mode])
+    samples: dict[str, list[Sample]] = {mode: [] for mode in options.modes}
+    for drafting in options.modes.values():
+        _generate(engine, prompts[0], min(options.new_tokens, 16), drafting)
         on_step()
     for prompt in prompts:
         for _ in range(options.repeats):
-            for mode in modes:
-                samples[mode].append(_generate(engine, prompt, options.new_tokens, draft_tokens[mode]))
+            for mode, drafting in options.modes.items():
+                samples[mode].append(_generate(engine, prompt, options.new_tokens, drafting))
                 on_step()
     return samples
 
@@ -102,15 +115,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
 
 
-def _generate(engine: Engine, prompt: Prompt, new_tokens: int, num_draft_tokens: int | None) -> Sample:
+def _generate(engine: Engine, prompt: Prompt, new_tokens: int, drafting: GenerateKeywords) -> Sample:
     options = GenerateKeywords(
         max_new_tokens=new_tokens,
-        num_draft_tokens=num_draft_tokens,
         ignore_eos=prompt.ignore_eos,
         reuse_prefix=False,
     )
     start = time.perf_counter()
-    with engine.stream(prompt.ids, **options) as stream:
+    with engine.stream(prompt.ids, **options, **drafting) as stream:
         arrivals = [(time.perf_counter() - start, event) for event in stream]
         stats = stream.stats
     # The draft's prefill comes after the first token: it counts as decoding, as it does for whoever waits.

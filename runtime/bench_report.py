@@ -29,6 +29,7 @@ def summarise(mode: str, samples: Sequence[Sample], peak_memory_bytes: int) -> d
         "tpot_ms": {"p50": percentile(token_times, 0.5), "p99": percentile(token_times, 0.99)},
         "acceptance_rate": sum(sample.stats.num_accepted for sample in samples) / drafted if drafted else None,
         "acceptance_length": sum(len(sample.token_ids) - 1 for sample in samples) / rounds if rounds else None,
+        "lossy": any(sample.stats.lossy for sample in samples),
         "overhead_share": statistics.median(sample.overhead_share for sample in samples),
         "peak_memory_bytes": peak_memory_bytes,
     }
@@ -41,11 +42,12 @@ def categories(samples: Mapping[str, Sequence[Sample]]) -> dict[str, dict[str, A
 
 
 def outputs_equal(samples: Mapping[str, Sequence[Sample]]) -> bool | None:
-    """Whether every pair of generations gave the same tokens; None with a single mode."""
-    if "draft" not in samples:
+    """Whether every mode's generations gave plain decoding's tokens; None without another mode."""
+    others = [group for mode, group in samples.items() if mode != "plain"]
+    if not others:
         return None
-    pairs = zip(samples["plain"], samples["draft"], strict=True)
-    return all(plain.token_ids == draft.token_ids for plain, draft in pairs)
+    plain = [sample.token_ids for sample in samples["plain"]]
+    return all([sample.token_ids for sample in group] == plain for group in others)
 
 
 def _category(name: str, samples: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
@@ -54,10 +56,11 @@ def _category(name: str, samples: Mapping[str, Sequence[Sample]]) -> dict[str, A
         f"{mode}_tokens_per_s": statistics.median(sample.tokens_per_s for sample in group)
         for mode, group in chosen.items()
     }
-    if "draft" in chosen:
-        pairs = zip(chosen["plain"], chosen["draft"], strict=True)
-        result["speedup"] = statistics.median(draft.tokens_per_s / plain.tokens_per_s for plain, draft in pairs)
-        drafted = sum(sample.stats.num_drafted for sample in chosen["draft"])
-        accepted = sum(sample.stats.num_accepted for sample in chosen["draft"])
-        result["acceptance_rate"] = accepted / drafted if drafted else None
+    for mode in chosen.keys() - {"plain"}:
+        prefix = "" if mode == "draft" else f"{mode}_"
+        pairs = zip(chosen["plain"], chosen[mode], strict=True)
+        result[prefix + "speedup"] = statistics.median(each.tokens_per_s / plain.tokens_per_s for plain, each in pairs)
+        drafted = sum(sample.stats.num_drafted for sample in chosen[mode])
+        accepted = sum(sample.stats.num_accepted for sample in chosen[mode])
+        result[prefix + "acceptance_rate"] = accepted / drafted if drafted else None
     return result

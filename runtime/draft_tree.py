@@ -9,6 +9,7 @@ from pilotfish.bindings import InvalidArgumentError
 DYNAMIC = "dynamic"
 MOST_TREE_TOKENS = 63  # with the token before them they fill a 64-bit mask
 DEFAULT_TREE_DEPTH = 6
+DEFAULT_TREE_NODES = 15  # with the token before them 16 rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_dr
             f"tree {tree} has {num_tokens} tokens, but the engine was opened with max_draft_tokens {max_draft_tokens}"
         )
     return DraftTree(widths=widths)
+
+
+def room_for(tree: str | None, nodes: int | None) -> int:
+    """Tokens a round that an engine needs room for, with 15 for a dynamic tree that names no number; 0 for a chain."""
+    if tree is None:
+        return 0
+    if tree == DYNAMIC:
+        return DEFAULT_TREE_NODES if nodes is None else nodes
+    return count_tokens(_parse_widths(tree))
 
 
 def count_tokens(widths: tuple[int, ...]) -> int:

@@ -48,6 +48,18 @@ def self_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
+def cache_bundles(
+    checkpoints: dict[str, Path], tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """The tiny pair by the type of its caches."""
+    from tiny_bundles import export_pair
+
+    folder = tmp_path_factory.mktemp("cache") / "bundle"
+    wide = export_pair(folder, checkpoints["target"], checkpoints["draft"], cache_dtype="f32")
+    return {"f16": tiny_bundle, "f32": wide}
+
+
+@pytest.fixture(scope="session")
 def plain_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """No draft."""
     from tiny_bundles import export_pair

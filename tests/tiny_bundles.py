@@ -74,9 +74,17 @@ def save_checkpoint(
     return folder
 
 
-def export_pair(out: Path, target: Path, draft: Path | None, *, linear: str = "int4", rest: str = "int8") -> Path:
+def export_pair(
+    out: Path,
+    target: Path,
+    draft: Path | None,
+    *,
+    linear: str = "int4",
+    rest: str = "int8",
+    cache_dtype: str = "f16",
+) -> Path:
     """Export with one format for the linear layers and one for embedding and lm_head; returns the bundle."""
     formats = ModelFormats(linear=linear, embedding=rest, lm_head=rest)
-    options = ExportOptions(target=formats, draft=formats, parity=False)
+    options = ExportOptions(target=formats, draft=formats, cache_dtype=cache_dtype, parity=False)
     export(str(target), out, draft=None if draft is None else str(draft), options=options)
     return out

@@ -15,6 +15,12 @@ MaxNewTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
 DraftTokens = Annotated[
     int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding; default: as many as pay off.")
 ]
+Tree = Annotated[
+    str | None,
+    typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, or "dynamic"; default: a chain.'),
+]
+TreeNodes = Annotated[int | None, typer.Option(help="Tokens of a dynamic tree; default: 15.")]
+TreeDepth = Annotated[int | None, typer.Option(help="Levels of a dynamic tree; default: 6.")]
 Temperature = Annotated[float, typer.Option(help="0: greedy.")]
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]

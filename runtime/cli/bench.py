@@ -11,11 +11,24 @@ from rich.progress import Progress
 from pilotfish.runtime import bench as measuring
 from pilotfish.runtime.bench_prompts import fixed_prompt, prompts_from_file
 from pilotfish.runtime.bench_report import SCHEMA, categories, outputs_equal, summarise
+from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
+from pilotfish.runtime.options import GenerateKeywords
 
-from .arguments import Bundle, Device, DraftTokens, Json, MaxContext, MemoryBudget, Threads
+from .arguments import (
+    Bundle,
+    Device,
+    DraftTokens,
+    Json,
+    MaxContext,
+    MemoryBudget,
+    Threads,
+    Tree,
+    TreeDepth,
+    TreeNodes,
+)
 from .console import notes, out, show, table, write_json
 
 if TYPE_CHECKING:
@@ -40,6 +53,9 @@ def bench(
     new_tokens: NewTokens = 128,
     prompts: Prompts = None,
     draft_tokens: DraftTokens = None,
+    tree: Tree = None,
+    tree_nodes: TreeNodes = None,
+    tree_depth: TreeDepth = None,
     repeats: Repeats = 3,
     pass_repeats: PassRepeats = 20,
     device: Device = "cpu",
@@ -49,23 +65,25 @@ def bench(
     json_file: Json = None,
 ) -> None:
     """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
-    options = measuring.BenchOptions(new_tokens, draft_tokens, repeats)
+    tree_options = GenerateKeywords(tree=tree, tree_nodes=tree_nodes, tree_depth=tree_depth)
     with Engine(
         bundle,
         device=device,
         threads=threads,
         memory_budget=memory_budget,
         max_context=max_context,
-        max_draft_tokens=max(draft_tokens or 0, measuring.MAX_DRAFT_TOKENS),
+        max_draft_tokens=max(draft_tokens or 0, room_for(tree, tree_nodes), measuring.MAX_DRAFT_TOKENS),
     ) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
-        report = _measure(engine, chosen, options, pass_repeats)
+        modes = measuring.modes(engine, draft_tokens, tree_options)
+        report = _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
         report["bundle"] = _describe_bundle(engine, bundle)
     report["settings"] = {
         "threads": report["bundle"]["threads"],
         "new_tokens": new_tokens,
         "prompt_tokens": None if prompts else prompt_tokens,
         "draft_tokens": draft_tokens,
+        **tree_options,
         "repeats": repeats,
     }
     _show(report)
@@ -73,9 +91,8 @@ def bench(
 
 
 def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, pass_repeats: int) -> dict[str, Any]:
-    num_modes = 2 if engine.info.has_draft and options.num_draft_tokens != 0 else 1
     with Progress(console=notes(), transient=True) as progress:
-        task = progress.add_task("generating", total=num_modes * (1 + len(prompts) * options.repeats))
+        task = progress.add_task("generating", total=len(options.modes) * (1 + len(prompts) * options.repeats))
         samples = measuring.measure(engine, prompts, options, lambda: progress.advance(task))
     context = max(len(prompt.ids) for prompt in prompts)
     peak = peak_memory_bytes()
@@ -107,9 +124,12 @@ def _show(report: dict[str, Any]) -> None:
     rows = [(name, *(value(run) for run in runs)) for name, value in _RUN_ROWS.items()]
     out().print(table(report["bundle"]["path"], header, rows))
     if len(runs) > 1:
-        speedup = runs[1]["tokens_per_s"]["median"] / runs[0]["tokens_per_s"]["median"]
+        plain = runs[0]["tokens_per_s"]["median"]
+        speedups = ", ".join(
+            f"{run['mode']} is {run['tokens_per_s']['median'] / plain:.2f} x plain" for run in runs[1:]
+        )
         equal = "the same" if report["outputs_equal"] else "DIFFERENT"
-        show(f"speculative is {speedup:.2f} x plain, outputs are {equal}")
+        show(f"{speedups}, outputs are {equal}")
     first = report["verify_ms"]["1"]
     passes = {f"target, {num_rows} rows": time for num_rows, time in report["verify_ms"].items()}
     if report["draft_ms"] is not None:

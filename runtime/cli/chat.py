@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilotfish.bindings import ContextFullError, InvalidArgumentError
+from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.options import GenerateKeywords
 
 from .arguments import (
@@ -26,6 +28,9 @@ from .arguments import (
     Threads,
     TopK,
     TopP,
+    Tree,
+    TreeDepth,
+    TreeNodes,
 )
 from .console import note
 from .interruptible import interruptible
@@ -102,6 +107,9 @@ def chat(
     drop_oldest: DropOldest = False,
     max_new_tokens: MaxNewTokens = 512,
     draft_tokens: DraftTokens = None,
+    tree: Tree = None,
+    tree_nodes: TreeNodes = None,
+    tree_depth: TreeDepth = None,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
@@ -116,13 +124,23 @@ def chat(
     options = GenerateKeywords(
         max_new_tokens=max_new_tokens,
         num_draft_tokens=draft_tokens,
+        tree=tree,
+        tree_nodes=tree_nodes,
+        tree_depth=tree_depth,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
         seed=seed,
     )
-    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+    with Engine(
+        bundle,
+        device=device,
+        threads=threads,
+        memory_budget=memory_budget,
+        max_context=max_context,
+        max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
+    ) as engine:
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")
         if sys.stdin.isatty():
             _talk(conversation)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.options import GenerateKeywords
 
 from .arguments import (
@@ -25,6 +27,9 @@ from .arguments import (
     Threads,
     TopK,
     TopP,
+    Tree,
+    TreeDepth,
+    TreeNodes,
 )
 from .console import note, write_json
 
@@ -45,6 +50,9 @@ def run(
     raw: Raw = False,
     max_new_tokens: MaxNewTokens = 256,
     draft_tokens: DraftTokens = None,
+    tree: Tree = None,
+    tree_nodes: TreeNodes = None,
+    tree_depth: TreeDepth = None,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
@@ -62,6 +70,9 @@ def run(
     options = GenerateKeywords(
         max_new_tokens=max_new_tokens,
         num_draft_tokens=draft_tokens,
+        tree=tree,
+        tree_nodes=tree_nodes,
+        tree_depth=tree_depth,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -69,7 +80,14 @@ def run(
         seed=seed,
         stop=stop or (),
     )
-    with Engine(bundle, device=device, threads=threads, memory_budget=memory_budget, max_context=max_context) as engine:
+    with Engine(
+        bundle,
+        device=device,
+        threads=threads,
+        memory_budget=memory_budget,
+        max_context=max_context,
+        max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
+    ) as engine:
         if raw or engine.manifest.chat_template is None:
             stream = engine.stream(text, **options)
         else:
@@ -101,4 +119,6 @@ def summary(stats: Stats) -> str:
     )
     if stats.num_drafted:
         line += f", {stats.acceptance_rate:.0%} of the draft accepted, {stats.acceptance_length:.2f} tokens a round"
+    if stats.lossy:
+        line += " (LOSSY: typical acceptance)"
     return line

@@ -120,6 +120,28 @@ def test_bench_groups_a_prompt_file_by_category(tiny_bundle: Path, cli: CommandL
         assert values["speedup"] > 0
 
 
+def test_bench_measures_a_tree_beside_them(tiny_bundle: Path, cli: CommandLine) -> None:
+    report = bench(cli, tiny_bundle, "--prompt-tokens", 20, "--new-tokens", 30, "--tree", "dynamic", "--tree-depth", 4)
+    assert [run["mode"] for run in report["runs"]] == ["plain", "draft", "tree"]
+    assert report["runs"][2]["acceptance_length"] > 1
+    assert not any(run["lossy"] for run in report["runs"])
+    assert report["outputs_equal"] is True
+    assert report["settings"]["tree"] == "dynamic"
+    assert report["categories"]["fixed"]["tree_speedup"] > 0
+
+
+def test_run_with_a_tree_gives_the_same_text(tiny_bundle: Path, cli: CommandLine) -> None:
+    texts = {
+        cli("run", tiny_bundle, "tree", "--max-new-tokens", 20, *tree).out
+        for tree in ((), ("--tree", "3-2-2-1"), ("--tree", "dynamic", "--tree-nodes", 20, "--tree-depth", 3))
+    }
+    assert len(texts) == 1
+    assert texts != {""}
+    refused = cli("run", tiny_bundle, "tree", "--tree", "3-x")
+    assert refused.exit_code == 2
+    assert "tree is '3-x', must be" in refused.err
+
+
 def test_bench_without_a_draft_measures_plain_decoding(plain_bundle: Path, cli: CommandLine) -> None:
     report = bench(cli, plain_bundle, "--prompt-tokens", 20, "--new-tokens", 8)
     assert [run["mode"] for run in report["runs"]] == ["plain"]

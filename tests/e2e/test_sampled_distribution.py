@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pilotfish.runtime.options import GenerateKeywords
+
 PROMPT = [1, 5, 3]
 NUM_RUNS = 6000
 LENGTH = 3
@@ -36,6 +38,18 @@ OPTIONS: dict[str, dict[str, float]] = {
     "min-p": {"temperature": 1.0, "min_p": 0.3},
     "all of them": {"temperature": 0.9, "top_k": 8, "top_p": 0.95, "min_p": 0.05},
 }
+
+DRAFTING: tuple[GenerateKeywords, ...] = (
+    {"num_draft_tokens": 0},
+    {"num_draft_tokens": 1},
+    {"num_draft_tokens": 2},
+    {"num_draft_tokens": None},
+    {"tree": "3"},
+    {"tree": "2-2"},
+    {"tree": "4-1"},
+    {"tree": "2-2", "draft_temperatures": (0.6, 1.5)},
+    {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +84,15 @@ def exact(engine: Engine, options: Mapping[str, float], model: Model) -> dict[tu
     return paths
 
 
-def sampled(engine: Engine, options: Mapping[str, float], num_draft_tokens: int | None) -> Counter[tuple[int, ...]]:
+def sampled(engine: Engine, options: Mapping[str, float], drafting: GenerateKeywords) -> Counter[tuple[int, ...]]:
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(NUM_RUNS):
         result = engine.generate(
             PROMPT,
             max_new_tokens=LENGTH,
-            num_draft_tokens=num_draft_tokens,
             ignore_eos=True,
             seed=seed,
+            **drafting,
             **options,  # type: ignore[arg-type] # top_k is whole
         )
         counts[result.token_ids] += 1
@@ -106,17 +120,17 @@ def p_value(counts: Counter[tuple[int, ...]], probabilities: Mapping[tuple[int, 
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)))
 
 
-@pytest.mark.parametrize("num_draft_tokens", [0, 1, 2, None])
+@pytest.mark.parametrize("drafting", DRAFTING, ids=lambda drafting: "-".join(map(str, drafting.values())))
 @pytest.mark.parametrize("name", OPTIONS)
-def test_triples_follow_the_target(toy: Engine, name: str, num_draft_tokens: int | None) -> None:
+def test_triples_follow_the_target(toy: Engine, name: str, drafting: GenerateKeywords) -> None:
     probabilities = exact(toy, OPTIONS[name], Model.TARGET)
     assert sum(probabilities.values()) == pytest.approx(1.0)
-    assert p_value(sampled(toy, OPTIONS[name], num_draft_tokens), probabilities) > SIGNIFICANCE
+    assert p_value(sampled(toy, OPTIONS[name], drafting), probabilities) > SIGNIFICANCE
 
 
 def test_the_test_would_notice_the_drafts_distribution(toy: Engine) -> None:
     options = OPTIONS["plain softmax"]
-    counts = sampled(toy, options, 2)
+    counts = sampled(toy, options, {"num_draft_tokens": 2})
     assert p_value(counts, exact(toy, options, Model.DRAFT)) < 1e-9
     accepted = [
         toy.generate(PROMPT, max_new_tokens=30, num_draft_tokens=2, seed=seed, **options).stats for seed in range(20)
