@@ -20,6 +20,7 @@ from .info import info
 from .plan import plan
 from .run import run
 from .train import train
+from .verify import verify
 
 EXIT_BUG = 1
 EXIT_BAD_INPUT = 2
@@ -31,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, bench, evaluate_draft, plan, doctor):
+for command in (export, info, run, chat, bench, verify, evaluate_draft, plan, doctor):
     app.command()(command)
 app.add_typer(train, name="train")
 

@@ -170,7 +170,7 @@ def test_export_writes_a_bundle_that_runs(checkpoints: dict[str, Path], cli: Com
 
 def test_help_version_and_debug(tmp_path: Path, cli: CommandLine) -> None:
     assert cli("--version").out.startswith("pilotfish ")
-    for command in ("export", "info", "run", "chat", "bench", "plan", "doctor"):
+    for command in ("export", "info", "run", "chat", "bench", "verify", "plan", "doctor"):
         assert cli(command, "--help").exit_code == 0
     assert "Traceback" not in cli("info", tmp_path).err
     debugged = cli("--debug", "info", tmp_path)

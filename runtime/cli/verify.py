@@ -1,0 +1,75 @@
+"""``pilotfish verify``: is this bundle lossless on this machine? A verdict table, and exit code 1 if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from pilotfish.bindings import InvalidArgumentError
+from pilotfish.runtime.machine import describe_machine
+from pilotfish.runtime.verify import PROMPTS, Report, VerifyOptions
+from pilotfish.runtime.verify import verify as verify_bundle
+from pilotfish.runtime.verify_checks import Amount
+
+from .arguments import Bundle, Device, Json, MaxContext, Seed, Threads
+from .console import notes, out, show, table, write_json
+
+EXIT_NOT_LOSSLESS = 1
+Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
+NewTokens = Annotated[int, typer.Option(min=16, help="Tokens a greedy generation.")]
+SampledTokens = Annotated[int, typer.Option(min=100, help="Tokens to sample for each source and way to sample.")]
+
+
+def verify(
+    bundle: Bundle,
+    *,
+    prompts: Prompts = None,
+    new_tokens: NewTokens = 48,
+    sampled_tokens: SampledTokens = 400,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    threads: Threads = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Verify that drafts change nothing: greedy equality, distributions, self-draft, caches after roll-back."""
+    options = VerifyOptions(
+        prompts=_read_prompts(prompts) if prompts else PROMPTS,
+        amount=Amount(new_tokens, sampled_tokens, seed or 0),
+        threads=threads,
+        device=device,
+        max_context=max_context,
+    )
+    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=notes(), transient=True) as progress:
+        task = progress.add_task("loading", total=None)
+        report = verify_bundle(
+            bundle, options, lambda check: progress.update(task, description=f"{check.name}, {check.source}")
+        )
+    _show(bundle, report)
+    write_json(json_file, {"bundle": bundle, "machine": describe_machine()} | report.to_json())
+    if not report.passed:
+        raise typer.Exit(EXIT_NOT_LOSSLESS)
+
+
+def _show(bundle: str, report: Report) -> None:
+    rows = [(check.name, check.source, "pass" if check.passed else "FAIL", check.detail) for check in report.checks]
+    out().print(table(bundle, ("check", "source", "verdict", "found"), rows))
+    for line in report.notes:
+        show(line)
+    num_failed = sum(not check.passed for check in report.checks)
+    show(f"lossless: all {len(rows)} checks passed" if report.passed else f"NOT lossless: {num_failed} checks failed")
+
+
+def _read_prompts(path: str) -> list[str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"--prompts {path} cannot be read: {error}") from error
+    prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        raise InvalidArgumentError(f"--prompts {path} holds no prompt")
+    return prompts

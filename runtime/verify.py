@@ -1,0 +1,117 @@
+"""Proves of a bundle, on this machine, that drafting changes nothing but the time.
+
+Reading order: verify, verify_sources, verify_checks, verify_rollback, verify_oracle, verify_statistics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .engine import Engine
+from .verify_checks import Amount, Check, greedy_checks, sampling_checks, self_draft_checks
+from .verify_rollback import rollback_checks
+from .verify_sources import MAX_DRAFT_TOKENS, Source, sources_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+SCHEMA = "pilotfish-verify/1"
+PROMPTS = (
+    "Explain in one sentence why the sky is blue.",
+    "def fibonacci(n):\n",
+    "Once there was a lighthouse keeper who",
+    "1, 2, 3, 4, 5, 6,",
+    "Translate into French: Where is the station?",
+    "Zutaten: 200 g Mehl, \N{VULGAR FRACTION ONE HALF} l Milch, 3 Eier \N{EGG}.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What verify() found."""
+
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check did."""
+        return all(check.passed for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict and every check."""
+        checks = [dataclasses.asdict(check) for check in self.checks]
+        return {"schema": SCHEMA, "passed": self.passed, "checks": checks, "notes": list(self.notes)}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What to verify with."""
+
+    prompts: Sequence[str] = PROMPTS
+    amount: Amount = field(default_factory=Amount)
+    threads: int | None = None
+    device: str = "cpu"
+    max_context: int | None = None
+
+
+def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check], None]) -> Report:
+    """Run every check with every source of a bundle; ``on_check`` sees each as it is done.
+
+    Raises:
+        PilotfishError: the bundle cannot be loaded. That a check fails is no error.
+    """
+    checks: list[Check] = []
+
+    def run(found: Iterator[Check]) -> None:
+        for check in found:
+            checks.append(check)
+            on_check(check)
+
+    notes: list[str] = []
+    with _open(bundle, options) as engine:
+        prompts = [engine.encode(prompt) for prompt in options.prompts]
+        sources = sources_of(engine)
+        for source in sources:
+            run(greedy_checks(engine, prompts, source, options.amount))
+        for source in sources:
+            run(rollback_checks(engine, prompts, source, options.amount))
+        run(sampling_checks(engine, prompts, sources, options.amount))
+        if not engine.info.has_draft:
+            notes.append("the bundle has no draft: only what does without one was verified")
+    with tempfile.TemporaryDirectory() as folder, _open(self_draft_bundle(bundle, Path(folder)), options) as engine:
+        for source in filter(_is_of_a_model, sources_of(engine)):
+            run(self_draft_checks(engine, prompts, source, options.amount))
+    return Report(tuple(checks), tuple(notes))
+
+
+def self_draft_bundle(bundle: str | Path, folder: Path) -> Path:
+    """A bundle in ``folder`` whose draft is the target of another one; its files are links."""
+    original = Path(bundle).resolve()
+    for path in original.iterdir():
+        if path.name != "manifest.json":
+            (folder / path.name).symlink_to(path)
+    manifest = json.loads((original / "manifest.json").read_bytes())
+    manifest["models"]["draft"] = manifest["models"]["target"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def _open(bundle: str | Path, options: VerifyOptions) -> Engine:
+    return Engine(
+        bundle,
+        device=options.device,
+        threads=options.threads,
+        max_context=options.max_context,
+        max_draft_tokens=MAX_DRAFT_TOKENS,
+        num_sequences=2,
+    )
+
+
+def _is_of_a_model(source: Source) -> bool:
+    return source.needs_draft

@@ -1,0 +1,167 @@
+"""The single checks of pilotfish verify. Each takes an engine and yields Checks; none knows which sources there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pilotfish.bindings import Model
+
+from .options import GenerateKeywords, GenerateOptions
+from .verify_oracle import distribution
+from .verify_sources import PLAIN, SAMPLINGS, Sampling, Source
+from .verify_statistics import randomised_rank, uniform_p_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from .engine import Engine
+    from .results import Result
+
+    Prompts = Sequence[Sequence[int]]
+
+# Of a whole verification: the chance that a right engine fails one of its statistical checks.
+FALSE_ALARM = 1e-3
+COLLAPSED = 0.02
+# Fewer drafted tokens say nothing about acceptance.
+LEAST_DRAFTED = 50
+_NO_REUSE = GenerateKeywords(reuse_prefix=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the verdict."""
+
+    name: str
+    source: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much to generate."""
+
+    new_tokens: int = 48
+    """A prompt, greedily."""
+    sampled_tokens: int = 400
+    """A source and sampling."""
+    seed: int = 0
+
+
+def greedy_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:
+    """Greedy output is plain decoding's, token for token; and the draft is accepted neither always nor never."""
+    drafted = accepted = 0
+    different = ""
+    num_equal = 0
+    for prompt in prompts:
+        plain = _greedy(engine, prompt, PLAIN, amount)
+        result = _greedy(engine, prompt, source.options, amount)
+        drafted += result.stats.num_drafted
+        accepted += result.stats.num_accepted
+        if result.token_ids == plain.token_ids and result.finish_reason == plain.finish_reason:
+            num_equal += 1
+        elif not different:
+            different = "; " + _first_difference(engine, prompt, plain.token_ids, result.token_ids)
+    passed = num_equal == len(prompts)
+    yield Check("greedy equality", source.name, passed, f"{num_equal} of {len(prompts)} prompts{different}")
+    if source.needs_draft and drafted >= LEAST_DRAFTED:
+        yield _acceptance_check(source, accepted, drafted)
+
+
+def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:
+    """A draft that is the target itself is never corrected: all of a chain, a whole path of a tree is accepted."""
+    num_equal = num_accepted = num_corrected = 0
+    for prompt in prompts:
+        plain = _greedy(engine, prompt, PLAIN, amount)
+        options = source.options | _NO_REUSE | GenerateKeywords(max_new_tokens=amount.new_tokens)
+        with engine.stream(prompt, **options) as stream:
+            origins = [event.origin for event in stream]
+            num_equal += stream.result().token_ids == plain.token_ids
+        num_accepted += origins.count("accepted")
+        num_corrected += origins.count("corrected")
+    passed = num_equal == len(prompts) and num_corrected == 0 < num_accepted
+    detail = f"{num_equal} of {len(prompts)} prompts, {num_accepted} tokens accepted, {num_corrected} corrected"
+    yield Check("self-draft", source.name, passed, detail)
+
+
+def sampling_check(
+    engine: Engine, prompts: Prompts, source: Source, sampling: Sampling, amount: Amount, *, num_checks: int
+) -> Check:
+    """Sampled tokens follow the processed distribution of the target's own logits, position by position.
+
+    The ranks are summed likeliest first, and once more with those first that the draft likes better than the target.
+    """
+    ranks: dict[str, list[float]] = {"p": [], "q/p": []}
+    generator = np.random.default_rng(amount.seed)
+    options = GenerateOptions(**(sampling.options | source.options))
+    num_tokens = num_impossible = 0
+    seed = amount.seed
+    while num_tokens < amount.sampled_tokens:
+        prompt = list(prompts[seed % len(prompts)])
+        length = min(amount.new_tokens, amount.sampled_tokens - num_tokens)
+        run = GenerateKeywords(max_new_tokens=length, seed=seed, ignore_eos=True)
+        ids = list(engine.generate(prompt, **(sampling.options | source.options | run)).token_ids)
+        seed += 1
+        num_tokens += len(ids)
+        first = len(prompt) - 1
+        target = engine.logits(prompt + ids)[first:-1]
+        draft = engine.logits(prompt + ids, Model.DRAFT)[first:-1] if engine.info.has_draft else target
+        for row, token_id in enumerate(ids):
+            probabilities = distribution(target[row], options)
+            for name, order in _orders(probabilities, draft[row]).items():
+                rank = randomised_rank(probabilities, order, token_id, generator.random())
+                if rank is None:
+                    num_impossible += 1
+                    break
+                ranks[name].append(rank)
+    values = {name: uniform_p_value(found) for name, found in ranks.items()}
+    passed = num_impossible == 0 and min(values.values()) > FALSE_ALARM / (len(values) * num_checks)
+    detail = f"{num_tokens} tokens, " + ", ".join(f"p-value by {name} {value:.2g}" for name, value in values.items())
+    if num_impossible:
+        detail += f", {num_impossible} tokens that the options rule out"
+    return Check(f"distribution: {sampling.name}", source.name, passed, detail)
+
+
+def sampling_checks(engine: Engine, prompts: Prompts, sources: Sequence[Source], amount: Amount) -> Iterator[Check]:
+    """Every source with every sampling, plain decoding included: it shows that the test itself is right."""
+    every = (Source("plain", PLAIN, needs_draft=False), *sources)
+    for sampling in SAMPLINGS:
+        for source in every:
+            yield sampling_check(engine, prompts, source, sampling, amount, num_checks=len(every) * len(SAMPLINGS))
+
+
+def _acceptance_check(source: Source, accepted: int, drafted: int) -> Check:
+    rate = accepted / drafted
+    detail = f"{accepted} of {drafted} ({rate:.1%})"
+    if accepted == drafted:
+        detail += ": exactly all, as if nothing were verified"
+    elif rate < COLLAPSED:
+        detail += f": below {COLLAPSED:.0%}, as if the draft's cache were broken or it were another model's draft"
+    return Check("acceptance", source.name, rate >= COLLAPSED and accepted < drafted, detail)
+
+
+def _greedy(engine: Engine, prompt: Sequence[int], options: GenerateKeywords, amount: Amount) -> Result:
+    return engine.generate(prompt, **(options | _NO_REUSE | GenerateKeywords(max_new_tokens=amount.new_tokens)))
+
+
+def _first_difference(engine: Engine, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> str:
+    """Where, and by how much the target prefers the one token to the other: a small gap means a near-tie."""
+    pairs = zip(plain, other, strict=False)
+    index = next((at for at, (one, two) in enumerate(pairs) if one != two), min(len(plain), len(other)))
+    if index == min(len(plain), len(other)):
+        return f"the outputs have {len(plain)} and {len(other)} tokens"
+    row = engine.logits([*prompt, *plain[:index]])[-1]
+    gap = float(row[plain[index]] - row[other[index]])
+    return f"first difference at token {index}: {plain[index]} became {other[index]}, their logits differ by {gap:.3g}"
+
+
+def _orders(probabilities: NDArray[np.float64], draft_logits: NDArray[np.float32]) -> dict[str, NDArray[np.intp]]:
+    with np.errstate(divide="ignore"):
+        preference = draft_logits.astype(np.float64) - np.log(probabilities)
+    preference[probabilities == 0] = -np.inf
+    return {"p": np.argsort(-probabilities, kind="stable"), "q/p": np.argsort(-preference, kind="stable")}

@@ -1,0 +1,54 @@
+"""What pilotfish verify goes over: every way to draft, and every way to sample. A new one joins by a line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .options import GenerateKeywords
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PLAIN = GenerateKeywords(num_draft_tokens=0)
+# Tokens a round that the widest source below asks for: the engine must be opened with as many.
+MAX_DRAFT_TOKENS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A way to draft."""
+
+    name: str
+    options: GenerateKeywords
+    needs_draft: bool = True
+    """Whether a draft model proposes, so that its acceptance rate says something about the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """A way to sample."""
+
+    name: str
+    options: GenerateKeywords = field(default_factory=GenerateKeywords)
+
+
+_SOURCES = (
+    *(Source(f"chain of {k}", GenerateKeywords(num_draft_tokens=k)) for k in (1, 2, 4, 8)),
+    Source("adaptive", GenerateKeywords()),
+    Source("tree 2-2-1", GenerateKeywords(tree="2-2-1")),
+    Source("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
+)
+
+SAMPLINGS = (
+    Sampling("temperature 1", GenerateKeywords(temperature=1.0)),
+    Sampling("cool, top-k", GenerateKeywords(temperature=0.6, top_k=20)),
+    Sampling("warm, top-p", GenerateKeywords(temperature=1.4, top_p=0.8)),
+    Sampling("min-p", GenerateKeywords(temperature=1.0, min_p=0.1)),
+    Sampling("all warpers", GenerateKeywords(temperature=0.9, top_k=50, top_p=0.95, min_p=0.02)),
+)
+
+
+def sources_of(engine: Engine) -> tuple[Source, ...]:
+    """The sources that the engine's bundle has."""
+    return tuple(source for source in _SOURCES if engine.info.has_draft or not source.needs_draft)
