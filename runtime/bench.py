@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import Model
 
-from .options import GenerateKeywords
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .engine import Engine
+    from .options import GenerateKeywords
     from .results import Event, Stats
 
 VERIFY_ROWS = (1, 2, 4, 8, 16)
@@ -116,13 +115,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _generate(engine: Engine, prompt: Prompt, new_tokens: int, drafting: GenerateKeywords) -> Sample:
-    options = GenerateKeywords(
-        max_new_tokens=new_tokens,
-        ignore_eos=prompt.ignore_eos,
-        reuse_prefix=False,
-    )
+    options: GenerateKeywords = {
+        "max_new_tokens": new_tokens,
+        "ignore_eos": prompt.ignore_eos,
+        "reuse_prefix": False,
+        **drafting,
+    }
     start = time.perf_counter()
-    with engine.stream(prompt.ids, **options, **drafting) as stream:
+    with engine.stream(prompt.ids, **options) as stream:
         arrivals = [(time.perf_counter() - start, event) for event in stream]
         stats = stream.stats
     # The draft's prefill comes after the first token: it counts as decoding, as it does for whoever waits.

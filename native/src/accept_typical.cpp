@@ -15,7 +15,8 @@ struct Reached {
 void fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{verification.tokens, verification.tree.path(index, ids)};
-  verification.chooser.distribution(verification.target.row(index + 1).first(verification.num_ids), prefix, out);
+  const std::span<const float> logits = verification.target.row(index + 1).first(verification.num_ids);
+  if (!verification.chooser.distribution(logits, prefix, out)) verification.chooser.fail_no_token(logits, prefix);
 }
 
 int32_t depth_of(const TokenTree& tree, int32_t index) { return index == TokenTree::kRoot ? 0 : tree[index].depth; }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "drafters/draw.h"
 #include "prefill.h"
 #include "row_math.h"
 
@@ -27,29 +28,6 @@ uint64_t draft_mask(const TokenTree& tree, int32_t index) {
   uint64_t mask = 1;
   for (; index != TokenTree::kRoot; index = tree[index].parent) mask |= uint64_t{1} << tree[index].draft_row;
   return mask;
-}
-
-struct Drawn {
-  int32_t id;
-  float mass;  // of the distribution without the siblings; 0: they are all there was, and nothing was drawn
-  float peak;  // probability of the likeliest token that could have been drawn, a fair guess of the acceptance rate
-};
-
-// Draws a token that is none of the siblings.
-Drawn draw_beside(Distribution& distribution, std::span<const int32_t> siblings, double u) {
-  std::array<float, TokenTree::kMaxTokens> probs;
-  for (size_t i = 0; i < siblings.size(); ++i) {
-    probs[i] = distribution.prob_of(siblings[i]);
-    distribution.set_prob(siblings[i], 0);
-  }
-  const float mass = siblings.empty() ? 1.0f : static_cast<float>(distribution.mass());
-  Drawn drawn{.id = 0, .mass = mass, .peak = 0};
-  if (mass > 0) {
-    drawn.id = distribution.sample(u);
-    drawn.peak = find_peak(distribution.probs).value;
-  }
-  for (size_t i = 0; i < siblings.size(); ++i) distribution.set_prob(siblings[i], probs[i]);
-  return drawn;
 }
 
 }  // namespace
@@ -182,8 +160,10 @@ void ModelDrafter::draw_children(const DraftRequest& request, std::span<const fl
 
 void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
   if (shape.is_dynamic()) {
-    std::stable_sort(candidates_.begin(), candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.path_prob > b.path_prob; });
+    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+      if (a.path_prob != b.path_prob) return a.path_prob > b.path_prob;
+      return a.parent_row != b.parent_row ? a.parent_row < b.parent_row : a.id < b.id;
+    });
     // How many of the tree's own are among the likeliest of both; as many as there is room for.
     path_probs_.clear();
     for (const TreeToken& token : tree.tokens()) path_probs_.push_back(token.path_prob);
