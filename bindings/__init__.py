@@ -26,25 +26,34 @@ from .errors import (
 from .handle import EngineHandle, RequestHandle
 from .paths import include_dir, library_path
 from .records import (
+    AS_MANY_AS_PAY,
+    Calibration,
+    Decision,
     Device,
+    DraftSource,
     EngineInfo,
     EngineOptions,
     Finish,
     Model,
     Origin,
+    Reason,
     RequestOptions,
     RequestStats,
     Token,
 )
 
 __all__ = [
+    "AS_MANY_AS_PAY",
     "BudgetTooSmallError",
     "BundleCorruptError",
     "BundleFileMissingError",
     "BundleVersionError",
+    "Calibration",
     "ContextFullError",
     "CudaError",
+    "Decision",
     "Device",
+    "DraftSource",
     "EngineHandle",
     "EngineInfo",
     "EngineOptions",
@@ -59,6 +68,7 @@ __all__ = [
     "OutOfMemoryError",
     "PairMismatchError",
     "PilotfishError",
+    "Reason",
     "RequestHandle",
     "RequestOptions",
     "RequestStats",

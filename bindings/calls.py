@@ -14,11 +14,13 @@ import numpy as np
 from ._ffi import ffi, lib
 from .handle import EngineHandle, RequestHandle
 from .records import (
+    Decision,
     EngineInfo,
     EngineOptions,
     Finish,
     Model,
     Origin,
+    Reason,
     RequestOptions,
     RequestStats,
     Token,
@@ -45,7 +47,8 @@ _PLAIN_OPTIONS = (
     "typical_epsilon",
     "typical_delta",
 )
-_FLAGS = ("has_draft", "lossy")
+_FLAGS = ("has_draft", "lossy", "is_calibrated")
+_PATHS = ("ort_library", "calibration_folder", "lookup_store")
 
 
 def version() -> str:
@@ -117,6 +120,18 @@ def engine_time_pass(
     return seconds
 
 
+def engine_cost(engine: EngineHandle, model: Model, num_rows: int, context: int) -> float:
+    """Seconds that a pass is taken to cost when a round is planned."""
+    seconds = ffi.new("double*")
+    check(lib.pf_engine_get_cost(engine.pointer, model, num_rows, context, seconds))
+    return float(seconds[0])
+
+
+def engine_save_lookup(engine: EngineHandle) -> None:
+    """Write the lookup store's file if outputs were added since."""
+    check(lib.pf_engine_save_lookup(engine.pointer))
+
+
 def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestOptions) -> RequestHandle:
     """Reserve cache blocks for the prompt and its continuation."""
     out = ffi.new("pf_request**")
@@ -125,7 +140,7 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
     for name in _PLAIN_OPTIONS:
         setattr(struct, name, getattr(options, name))
     struct.ignore_eos = int(options.ignore_eos)
-    struct.adaptive_draft = int(options.adaptive_draft)
+    struct.draft_source = int(options.draft_source)
     struct.reuse_prefix = int(options.reuse_prefix)
     widths = ffi.new("int32_t[]", list(options.tree_widths))
     struct.tree_widths, struct.num_tree_widths = widths, len(options.tree_widths)
@@ -161,18 +176,29 @@ def request_stats(request: RequestHandle) -> RequestStats:
     return _record(RequestStats, stats)
 
 
+def request_decision(request: RequestHandle) -> Decision:
+    """What the last round was to draft."""
+    struct = ffi.new("pf_decision*", {"struct_size": ffi.sizeof("pf_decision")})
+    check(lib.pf_request_get_decision(request.pointer, struct))
+    return Decision(
+        Reason(struct.reason), struct.num_lookup, struct.num_model, struct.expected_tokens, struct.expected_seconds
+    )
+
+
 def _engine_options(options: EngineOptions) -> tuple[Any, Any]:
-    """The C struct, and the string it points to, which must live as long."""
+    """The C struct, and the strings it points to, which must live as long."""
     struct = ffi.new("pf_engine_options*")
     lib.pf_engine_options_init(struct)
-    library = ffi.new("char[]", os.fsencode(options.ort_library))
-    struct.ort_library = library
-    struct.device = int(options.device)
+    strings = []
     for field in fields(options):
         value = getattr(options, field.name)
-        if field.name not in ("ort_library", "device") and value is not None:
-            setattr(struct, field.name, value)
-    return struct, library
+        if value is None:
+            continue
+        if field.name in _PATHS:
+            strings.append(ffi.new("char[]", os.fsencode(value)))
+            value = strings[-1]
+        setattr(struct, field.name, value if field.name in _PATHS else int(value))
+    return struct, strings
 
 
 def _record(record: type[Record], struct: Any) -> Record:

@@ -30,6 +30,36 @@ class Origin(IntEnum):
     BONUS = 3
 
 
+class DraftSource(IntEnum):
+    """Where the tokens of a round's draft come from."""
+
+    AUTO = 0
+    PLAIN = 1
+    MODEL = 2
+    LOOKUP = 3
+    LOOKUP_MODEL = 4
+
+
+class Calibration(IntEnum):
+    """Whether the costs of passes are measured at load."""
+
+    OFF = 0
+    KEPT = 1
+    REFRESH = 2
+
+
+class Reason(IntEnum):
+    """Why a round drafted what it did."""
+
+    BEST = 0
+    PROBE = 1
+    PINNED = 2
+
+
+AS_MANY_AS_PAY = -1
+MOST_DRAFT_TOKENS = 63
+
+
 class Finish(IntEnum):
     """Why a request ended; NONE while it runs."""
 
@@ -53,6 +83,11 @@ class EngineOptions:
     prefill_chunk: int | None = None
     num_sequences: int | None = None
     memory_budget_bytes: int | None = None
+    calibration: Calibration | None = None
+    calibration_folder: str | None = None
+    draft_window: int | None = None
+    lookup_store: str | None = None
+    lookup_store_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +109,8 @@ class EngineInfo:
     runtime_bytes: int
     total_bytes: int
     num_retained_blocks: int
+    is_calibrated: bool
+    lookup_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +126,7 @@ class RequestOptions:
     min_p: float
     seed: int
     stop_ids: tuple[int, ...]
-    adaptive_draft: bool
+    draft_source: DraftSource
     reuse_prefix: bool
     tree_widths: tuple[int, ...] = ()
     tree_nodes: int = 0
@@ -101,6 +138,8 @@ class RequestOptions:
     @property
     def most_tokens(self) -> int:
         """Tokens that a round may write."""
+        if self.num_draft_tokens == AS_MANY_AS_PAY:
+            return MOST_DRAFT_TOKENS + 1
         return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth) + 1
 
 
@@ -129,3 +168,20 @@ class RequestStats:
     lossy: bool
     num_prefilled_target: int
     num_prefilled_draft: int
+    num_lookup_rounds: int
+    num_lookup_drafted: int
+    num_lookup_accepted: int
+    num_model_rounds: int
+    num_model_drafted: int
+    num_model_accepted: int
+    num_probe_rounds: int
+
+
+class Decision(NamedTuple):
+    """pf_decision: what the last round was to draft, and what was expected of it."""
+
+    reason: Reason
+    num_lookup: int
+    num_model: int
+    expected_tokens: float
+    expected_seconds: float

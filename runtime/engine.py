@@ -19,6 +19,7 @@ from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, check_device, engine_optio
 from .manifest import Manifest, read_manifest
 from .options import GenerateKeywords, GenerateOptions, prompt_array
 from .ort import ort_library
+from .speculation import SpeculationArguments
 from .token_stream import TokenStream
 from .tokenizer import Tokenizer
 
@@ -51,6 +52,10 @@ class Engine:
         max_context: int | None = None,
         max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
         num_sequences: int = 1,
+        calibration: str = "kept",
+        draft_window: int | None = None,
+        lookup_store: str | Path | None = None,
+        lookup_store_size: int | str | None = None,
     ) -> None:
         """Check and load a bundle folder.
 
@@ -62,6 +67,12 @@ class Engine:
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.
             num_sequences: generations that may be open at once, each with max_context tokens.
+            calibration: what the source "auto" decides by: "kept" measures passes at the first load, under a second,
+                and keeps the numbers in the user's cache folder; "refresh" measures again; "off" guesses from sizes.
+            draft_window: the last tokens that the draft model sees at most; 0: the whole sequence; None: 512.
+            lookup_store: a file that collects outputs, to look up drafts in; it belongs to the bundle's tokenizer.
+                Written when the engine is closed.
+            lookup_store_size: bytes that the file may have, as 4194304 or "4MiB", the default; the latest outputs stay.
 
         Raises:
             PilotfishError: the subclass says what is wrong; see pilotfish.bindings.errors.
@@ -74,7 +85,9 @@ class Engine:
             max_draft_tokens=max_draft_tokens,
             num_sequences=num_sequences,
             library=str(ort_library(check_device(device))),
+            speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size),
         )
+        self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(Path(bundle))
         self._handle = calls.engine_open(str(bundle), options)
@@ -100,7 +113,7 @@ class Engine:
 
         Args:
             prompt: text or token ids.
-            options: max_new_tokens, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids,
+            options: max_new_tokens, source, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids,
                 ignore_eos, reuse_prefix, tree, tree_nodes, tree_depth, draft_temperatures and typical_acceptance, as
                 GenerateOptions explains them.
 
@@ -199,15 +212,37 @@ class Engine:
         with self._lock:
             return calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats)
 
+    def pass_cost(self, num_rows: int, *, context: int, model: Model = Model.TARGET) -> float:
+        """Seconds that a pass is taken to cost when the source "auto" plans a round."""
+        with self._lock:
+            return calls.engine_cost(self._handle, model, num_rows, context)
+
+    def save_lookup(self) -> None:
+        """Write the lookup store's file now; closing the engine does it too.
+
+        Raises:
+            InvalidArgumentError: the engine was opened without a store.
+            BundleFileMissingError: the file cannot be written.
+        """
+        with self._lock:
+            calls.engine_save_lookup(self._handle)
+
     def check(self) -> None:
         """Raise InternalError if the caches break an invariant (free + used + retained = total, no owner unknown)."""
         with self._lock:
             calls.engine_check(self._handle)
 
     def close(self) -> None:
-        """Free the models; streams that are still open keep them until they are closed. Closing twice is fine."""
+        """Save the lookup store, if there is one, and free the models; closing twice is fine.
+
+        Streams that are still open keep the models until they are closed.
+        """
         with self._lock:
-            self._handle.close()
+            try:
+                if self._has_store and not self._handle.closed:
+                    calls.engine_save_lookup(self._handle)
+            finally:
+                self._handle.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from pilotfish.bindings import Device, EngineInfo, EngineOptions, InvalidArgumen
 from .manifest import read_manifest
 from .memory import parse_bytes
 from .options import INT32_MAX
+from .speculation import SpeculationArguments
 
 DEFAULT_MAX_DRAFT_TOKENS = 8
 
@@ -52,6 +53,7 @@ def engine_options(
     max_draft_tokens: int,
     num_sequences: int,
     library: str,
+    speculation: SpeculationArguments | None = None,
 ) -> EngineOptions:
     """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
     for name, value, low in (
@@ -62,7 +64,9 @@ def engine_options(
     ):
         if value is not None and not low <= value <= INT32_MAX:
             raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
+    speculation = speculation or SpeculationArguments()
     return EngineOptions(
+        **speculation.options(),
         ort_library=library,
         device=Device[check_device(device).upper()],
         num_threads=threads,

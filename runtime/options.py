@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from pilotfish.bindings import InvalidArgumentError, RequestOptions
+from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
 from .draft_tree import parse_tree
 
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
 MAX_TEMPERATURE = 100
-MOST_ADAPTIVE_DRAFT_TOKENS = 8
+SOURCES = {
+    "auto": DraftSource.AUTO,
+    "plain": DraftSource.PLAIN,
+    "draft": DraftSource.MODEL,
+    "lookup": DraftSource.LOOKUP,
+    "lookup+draft": DraftSource.LOOKUP_MODEL,
+}
 
 
 class GenerateKeywords(TypedDict, total=False):
     """Keywords of Engine.generate, stream, chat and stream_chat; GenerateOptions says what they mean."""
 
     max_new_tokens: int
+    source: str
     num_draft_tokens: int | None
     temperature: float
     top_k: int
@@ -55,8 +62,12 @@ class GenerateOptions:
 
     max_new_tokens: int = 256
     """Tokens to generate at most, at least 1."""
+    source: str = "auto"
+    """Where drafted tokens come from: "draft" is the bundle's draft model, "lookup" what followed earlier occurrences of
+    the last tokens, "lookup+draft" both, "plain" none. "auto" chooses, round by round, what is likely to be fastest."""
     num_draft_tokens: int | None = None
-    """Tokens drafted a round; 0 decodes plainly. None: each round as many as pay off, if the bundle has a draft."""
+    """Tokens drafted a round, whatever they cost; 0 decodes plainly. None: each round as many as pay off, up to the
+    engine's max_draft_tokens. A number with the source "auto" is the draft model's."""
     temperature: float = 0.0
     """0 is greedy; otherwise logits are divided by it."""
     top_k: int = 0
@@ -92,6 +103,7 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         """Check every range."""
         _check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
+        _require("source", self.source, self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
             _check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
         _check_int("top_k", self.top_k, 0, INT32_MAX)
@@ -127,16 +139,10 @@ class GenerateOptions:
     def to_request(self, *, has_draft: bool, max_draft_tokens: int) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
         tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
-        num_draft_tokens = self.num_draft_tokens if self.tree is None else 0
-        if num_draft_tokens is None:
-            num_draft_tokens = min(MOST_ADAPTIVE_DRAFT_TOKENS, max_draft_tokens) if has_draft else 0
-        if self.tree is not None and not has_draft:
-            raise InvalidArgumentError(f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft")
-        if num_draft_tokens and not has_draft:
-            raise InvalidArgumentError(
-                f"num_draft_tokens is {num_draft_tokens}, but the bundle has no draft: export one with --draft"
-            )
-        _check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
+        num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
+        self._check_source(has_draft=has_draft)
+        if self.num_draft_tokens is not None:
+            _check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         return RequestOptions(
             max_new_tokens=self.max_new_tokens,
             num_draft_tokens=num_draft_tokens,
@@ -147,7 +153,7 @@ class GenerateOptions:
             min_p=self.min_p,
             seed=secrets.randbits(64) if self.seed is None else self.seed,
             stop_ids=tuple(self.stop_ids),
-            adaptive_draft=self.num_draft_tokens is None and self.tree is None,
+            draft_source=SOURCES[self.source],
             reuse_prefix=self.reuse_prefix,
             tree_widths=tree.widths,
             tree_nodes=tree.nodes,
@@ -156,6 +162,25 @@ class GenerateOptions:
             typical_epsilon=self.typical_acceptance[0] if self.typical_acceptance else 0.0,
             typical_delta=self.typical_acceptance[1] if self.typical_acceptance else 0.0,
         )
+
+    def _check_source(self, *, has_draft: bool) -> None:
+        if self.tree is not None and self.source not in ("auto", "draft"):
+            raise InvalidArgumentError(
+                f"tree is {self.tree!r}, but the source {self.source!r}: the draft model drafts it"
+            )
+        if has_draft:
+            return
+        if self.tree is not None:
+            raise InvalidArgumentError(f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft")
+        if self.source in ("draft", "lookup+draft"):
+            raise InvalidArgumentError(
+                f"source is {self.source!r}, but the bundle has no draft: export one with --draft"
+            )
+        if self.source == "auto" and self.num_draft_tokens:
+            raise InvalidArgumentError(
+                f"num_draft_tokens is {self.num_draft_tokens}, but the bundle has no draft: export one with --draft, or "
+                "name the source 'lookup'"
+            )
 
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:

@@ -48,6 +48,16 @@ class Stats:
     seed: int
     lossy: bool
     """The output does not follow the target: typical acceptance was asked for."""
+    num_lookup_rounds: int = 0
+    """Rounds that verified tokens found by lookup."""
+    num_lookup_drafted: int = 0
+    num_lookup_accepted: int = 0
+    num_model_rounds: int = 0
+    """Rounds that ran the draft model."""
+    num_model_drafted: int = 0
+    num_model_accepted: int = 0
+    num_probe_rounds: int = 0
+    """Rounds that ran the draft model to see whether it has become worth it."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -98,5 +108,12 @@ def stats_from(counters: RequestStats, seed: int) -> Stats:
         num_prefilled_target=counters.num_prefilled_target,
         num_prefilled_draft=counters.num_prefilled_draft,
         seed=seed,
+        num_lookup_rounds=counters.num_lookup_rounds,
+        num_lookup_drafted=counters.num_lookup_drafted,
+        num_lookup_accepted=counters.num_lookup_accepted,
+        num_model_rounds=counters.num_model_rounds,
+        num_model_drafted=counters.num_model_drafted,
+        num_model_accepted=counters.num_model_accepted,
+        num_probe_rounds=counters.num_probe_rounds,
         lossy=counters.lossy,
     )

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 THREADS = 2
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Calibrations of the tests' bundles stay out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of the tiny checkpoints: byte vocabulary ("target", "draft") and a toy one ("toy", "toy_draft")."""

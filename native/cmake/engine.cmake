@@ -37,11 +37,13 @@ set(pilotfish_engine_sources
   src/round_costs.cpp
   src/calibration.cpp
   src/controller.cpp
+  src/speculation.cpp
   src/verify.cpp
   src/accept.cpp
   src/accept_typical.cpp
   src/compact.cpp
   src/engine.cpp
+  src/engine_costs.cpp
   src/request.cpp)
 set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 

@@ -55,6 +55,28 @@ typedef enum {
   PF_FINISH_CANCELLED = 5
 } pf_finish;
 
+/* Where the tokens of a round's draft come from. */
+typedef enum {
+  PF_DRAFT_AUTO = 0,        /* round by round whatever is likely to be fastest, nothing included */
+  PF_DRAFT_PLAIN = 1,       /* nothing is drafted */
+  PF_DRAFT_MODEL = 2,       /* the bundle's draft model */
+  PF_DRAFT_LOOKUP = 3,      /* what followed earlier occurrences of the last tokens; needs no model */
+  PF_DRAFT_LOOKUP_MODEL = 4 /* lookup first, the draft model where it finds nothing and for the rows that it leaves */
+} pf_draft_source;
+enum { PF_AS_MANY_AS_PAY = -1 };
+/* Whether the costs of passes, by which PF_DRAFT_AUTO decides, are measured at load. */
+typedef enum {
+  PF_CALIBRATION_OFF = 0,    /* guessed from the sizes of the weights */
+  PF_CALIBRATION_KEPT = 1,   /* read from calibration_folder; measured, under a second, and kept there the first time */
+  PF_CALIBRATION_REFRESH = 2 /* measured and kept */
+} pf_calibration;
+/* Why a round drafted what it did. */
+typedef enum {
+  PF_REASON_BEST = 0,  /* it promised the most tokens a second */
+  PF_REASON_PROBE = 1, /* to see whether the draft model has become worth it */
+  PF_REASON_PINNED = 2 /* the request's options say so */
+} pf_reason;
+
 typedef struct pf_engine pf_engine;
 typedef struct pf_request pf_request;
 
@@ -64,10 +86,17 @@ typedef struct {
   const char* ort_library; /* path of libonnxruntime.so.* */
   int32_t num_threads;     /* 0: one a physical core this process may use */
   int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
-  int32_t max_draft_tokens;     /* largest num_draft_tokens of a request, 0..63 */
-  int32_t prefill_chunk;        /* prompt rows a pass, 1..4096 */
-  int32_t num_sequences;        /* requests that may be open at once, each with max_context tokens */
-  uint64_t memory_budget_bytes; /* 0: no limit */
+  int32_t max_draft_tokens;       /* largest num_draft_tokens of a request, 0..63 */
+  int32_t prefill_chunk;          /* prompt rows a pass, 1..4096 */
+  int32_t num_sequences;          /* requests that may be open at once, each with max_context tokens */
+  uint64_t memory_budget_bytes;   /* 0: no limit */
+  int32_t calibration;            /* pf_calibration */
+  const char* calibration_folder; /* made if need be; NULL: costs are kept nowhere, and measured at each load */
+  /* The last tokens of a sequence that the draft model sees at most, at least 64: where it would see more, or has more
+   * than a quarter of them to catch up with, it begins anew with about a quarter. 0: all that it has positions for. */
+  int32_t draft_window;
+  const char* lookup_store;    /* file of earlier outputs to look up drafts in, of one tokenizer; NULL: none */
+  uint64_t lookup_store_bytes; /* size of that file at most, 4 KiB to 1 GiB; the latest outputs stay */
 } pf_engine_options;
 
 typedef struct {
@@ -87,6 +116,8 @@ typedef struct {
   uint64_t runtime_bytes;    /* ONNX Runtime and this library */
   uint64_t total_bytes;
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
+  int32_t is_calibrated;       /* 1: the costs of passes were measured, at this load or an earlier one */
+  uint64_t lookup_bytes;       /* indexes of the sequences and of the store */
 } pf_engine_info;
 
 /* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32
@@ -104,7 +135,7 @@ typedef struct {
 typedef struct {
   uint32_t struct_size;
   int32_t max_new_tokens;   /* >= 1 */
-  int32_t num_draft_tokens; /* K a round; 0 decodes plainly through the same code */
+  int32_t num_draft_tokens; /* K a round whatever they cost, 0 for plain decoding, or PF_AS_MANY_AS_PAY */
   int32_t ignore_eos;       /* 0 or 1 */
   float temperature;        /* 0: greedy */
   int32_t top_k;            /* 0: off */
@@ -113,11 +144,13 @@ typedef struct {
   uint64_t seed;
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
-  int32_t adaptive_draft; /* 0: always num_draft_tokens; 1: fewer, or none, where more would cost more than they save */
+  int32_t
+      draft_source; /* pf_draft_source; PF_DRAFT_AUTO with K tokens: of the draft model if there is one, or lookup */
   int32_t
       reuse_prefix; /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
-  /* A tree instead of a chain of num_draft_tokens, which must then be 0: either of a fixed shape, or of the tree_nodes
-   * likeliest tokens the draft finds in up to tree_depth levels. Neither has more than max_draft_tokens tokens. */
+  /* A tree of the draft model instead of num_draft_tokens, which must not be above 0 then: either of a fixed shape, or
+   * of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels. Neither has more than
+   * max_draft_tokens tokens. */
   const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
   size_t num_tree_widths;     /* levels */
   int32_t tree_nodes;
@@ -153,7 +186,24 @@ typedef struct {
   int32_t num_prefilled_target; /* prompt tokens that the target ran; the others were retained */
   int32_t num_prefilled_draft;  /* tokens that the draft ran before its first proposal; 0: it proposed nothing */
   int32_t lossy;                /* 1: typical acceptance was asked for, so that the output is not the target's */
+  int32_t num_lookup_rounds;    /* rounds that verified tokens found by lookup */
+  int32_t num_lookup_drafted;
+  int32_t num_lookup_accepted;
+  int32_t num_model_rounds; /* rounds that ran the draft model */
+  int32_t num_model_drafted;
+  int32_t num_model_accepted;
+  int32_t num_probe_rounds; /* of those, to see whether it has become worth it */
 } pf_stats;
+
+/* What a round was to draft, and what was expected of it. */
+typedef struct {
+  uint32_t struct_size;
+  int32_t reason;     /* pf_reason */
+  int32_t num_lookup; /* tokens found by lookup */
+  int32_t num_model;  /* tokens of the draft model, at most */
+  float expected_tokens;
+  double expected_seconds;
+} pf_decision;
 
 /* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
 PF_API const char* pf_version(void);
@@ -183,19 +233,27 @@ PF_API pf_status pf_engine_logits(pf_engine* engine, int32_t model, const int32_
 PF_API pf_status pf_engine_time_pass(pf_engine* engine, int32_t model, int32_t num_rows, int32_t context,
                                      int32_t num_repeats, double* seconds_out);
 
+/* Seconds that a pass of num_rows rows after context tokens is taken to cost when a round is planned. */
+PF_API pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int32_t num_rows, int32_t context,
+                                    double* seconds_out);
+/* Writes the lookup store's file anew, as a whole, if outputs were added since. Closing the engine does not. */
+PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
+
 PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
                                  const pf_generate_options* options, pf_request** request_out);
 /* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an
- * EOS or stop id included. capacity must be at least num_draft_tokens, or the levels of the tree, + 1. After
- * *finish_out != PF_FINISH_NONE further calls write no token and report the same reason. On failure the request is
- * finished and only pf_request_close is of use; the engine stays usable. */
+ * EOS or stop id included. capacity must be at least 1 + num_draft_tokens, the levels of the tree, or the engine's
+ * max_draft_tokens for PF_AS_MANY_AS_PAY. After *finish_out != PF_FINISH_NONE further calls write no token and report
+ * the same reason. On failure the request is finished and only pf_request_close is of use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
 /* Asks the request to end with PF_FINISH_CANCELLED within one round. Any thread. */
 PF_API void pf_request_cancel(pf_request* request);
 PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats_out);
+/* About the last round. */
+PF_API pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out);
 PF_API void pf_request_close(pf_request* request);
 /* cdef:end */
 

@@ -111,6 +111,22 @@ pf_status pf_engine_time_pass(pf_engine* engine, int32_t model, int32_t num_rows
   });
 }
 
+pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int32_t num_rows, int32_t context,
+                             double* seconds_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(seconds_out, "seconds_out");
+    *seconds_out = engine->engine->cost(model, num_rows, context);
+  });
+}
+
+pf_status pf_engine_save_lookup(pf_engine* engine) {
+  return guard([&] {
+    require(engine, "engine");
+    engine->engine->save_lookup();
+  });
+}
+
 void pf_generate_options_init(pf_generate_options* options) {
   if (options) *options = pilotfish::default_generate_options();
 }
@@ -150,6 +166,14 @@ pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats_out) {
     require(request, "request");
     require(stats_out, "stats_out");
     *stats_out = request->request.stats();
+  });
+}
+
+pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out) {
+  return guard([&] {
+    require(request, "request");
+    require(decision_out, "decision_out");
+    *decision_out = request->request.decision();
   });
 }
 

@@ -43,7 +43,6 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
       plan_(plan_memory(manifest, options)),
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
-      controller_(manifest.draft ? manifest.draft->pass_weight_bytes() : 0, manifest.target.pass_weight_bytes()),
       blocks_(plan_.num_blocks),
       prefix_cache_(blocks_, plan_.block_size),
       workspace_(num_ids_, options.max_draft_tokens) {
@@ -64,6 +63,10 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
     drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
   }
   sequences_.reserve(options.num_sequences);
+  if (options.lookup_store) {
+    store_.emplace(options.lookup_store, manifest.tokenizer.sha256, num_ids_, options.lookup_store_bytes);
+  }
+  costs_ = find_costs(manifest);
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {
@@ -75,6 +78,7 @@ pf_engine_info Engine::info() const {
   pf_engine_info info = plan_;
   info.num_free_blocks = blocks_.num_available();
   info.num_retained_blocks = num_retained_blocks();
+  info.is_calibrated = costs_.is_measured ? 1 : 0;
   return info;
 }
 

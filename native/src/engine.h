@@ -10,15 +10,16 @@
 #include <span>
 #include <vector>
 
-#include "controller.h"
 #include "draft.h"
 #include "drafters/model_drafter.h"
 #include "kv_blocks.h"
+#include "lookup_store.h"
 #include "manifest.h"
 #include "model.h"
 #include "ort.h"
 #include "pilotfish.h"
 #include "prefix_cache.h"
+#include "round_costs.h"
 #include "sampler.h"
 
 namespace pilotfish {
@@ -45,6 +46,8 @@ class Engine {
   // logits_out: [ids.size(), vocab_size of the target]; -inf where a draft scores fewer ids.
   void compute_logits(int32_t model, std::span<const int32_t> ids, float* logits_out);
   void time_pass(int32_t model, int32_t num_rows, int32_t context, std::span<double> seconds_out);
+  double cost(int32_t model, int32_t num_rows, int32_t context) const;
+  void save_lookup();
 
   // What follows is for Request.
   void check_ids(std::span<const int32_t> ids) const;
@@ -57,8 +60,11 @@ class Engine {
   // nullptr when the bundle has no draft.
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
-  // A fresh one for a request; the bundle must have a draft.
-  DraftController controller() const noexcept { return controller_; }
+  const RoundCosts& costs() const noexcept { return costs_; }
+  // Earlier outputs to look up drafts in; nullptr without a store.
+  const LookupIndex* lookup_texts() const noexcept { return store_ ? &store_->index() : nullptr; }
+  // Adds an output to the store, if there is one.
+  void remember(std::span<const int32_t> output) noexcept;
   Workspace& workspace() noexcept { return workspace_; }
   // A cache for max_tokens, known to check() until it is destroyed. It starts with the longest retained beginning of
   // `prompt`, which may be empty. The mutex must be held by whoever calls one of these.
@@ -77,6 +83,8 @@ class Engine {
   Engine(Manifest manifest, const pf_engine_options& options);
 
   Model& model(int32_t which);
+  RoundCosts find_costs(const Manifest& manifest);
+  RoundCosts measure();
   // Of no open sequence.
   int32_t num_retained_blocks() const;
   CachedPrefix adopt(std::span<const int32_t> prompt, int32_t max_tokens);
@@ -84,7 +92,6 @@ class Engine {
   const pf_engine_info plan_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
   const std::vector<int32_t> eos_ids_;
-  const DraftController controller_;
   mutable std::mutex mutex_;
   std::unique_ptr<Model> target_;
   std::unique_ptr<Model> draft_;
@@ -93,6 +100,8 @@ class Engine {
   PrefixCache prefix_cache_;
   std::vector<const Sequence*> sequences_;
   Workspace workspace_;
+  std::optional<LookupStore> store_;
+  RoundCosts costs_;
 };
 
 }  // namespace pilotfish

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "kv_blocks.h"
+#include "lookup_store.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -36,15 +37,19 @@ uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) 
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
-void set_context(const Manifest& manifest, int32_t max_context, int32_t num_sequences, pf_engine_info& plan) {
+void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_options& options,
+                 pf_engine_info& plan) {
+  const int32_t num_sequences = options.num_sequences;
+  const uint64_t store_bytes = options.lookup_store ? LookupStore::num_bytes(options.lookup_store_bytes) : 0;
   plan.max_context = max_context;
   plan.num_blocks = num_sequences * num_blocks_for(max_context, kBlockSize);
   plan.num_free_blocks = plan.num_blocks;
   const uint64_t num_tokens = uint64_t(plan.num_blocks) * kBlockSize;
   plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
   plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
+  plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
   plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
-                     plan.draft_cache_bytes + plan.activation_bytes + plan.runtime_bytes;
+                     plan.draft_cache_bytes + plan.lookup_bytes + plan.activation_bytes + plan.runtime_bytes;
 }
 
 }  // namespace
@@ -74,10 +79,10 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& op
       options.max_context > 0 ? options.max_context : std::min(target.max_positions, kDefaultContext);
   const int32_t least = options.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
   const uint64_t budget = options.memory_budget_bytes;
-  set_context(manifest, wanted, options.num_sequences, plan);
+  set_context(manifest, wanted, options, plan);
   while (budget > 0 && plan.total_bytes > budget && plan.max_context > least) {
     const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
-    set_context(manifest, std::max(fewer, least), options.num_sequences, plan);
+    set_context(manifest, std::max(fewer, least), options, plan);
   }
   if (budget > 0 && plan.total_bytes > budget) {
     fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
@@ -97,6 +102,7 @@ std::string describe(const pf_engine_info& plan) {
   line("draft weights", plan.draft_weight_bytes);
   line("target cache", plan.target_cache_bytes);
   line("draft cache", plan.draft_cache_bytes);
+  line("lookup", plan.lookup_bytes);
   line("activations", plan.activation_bytes);
   line("runtime", plan.runtime_bytes);
   line("total", plan.total_bytes);

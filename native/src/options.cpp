@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "lookup_store.h"
 #include "status.h"
 #include "token_tree.h"
 
@@ -17,6 +18,7 @@ constexpr int32_t kMostChunk = 4096;
 constexpr int32_t kMostThreads = 1024;
 constexpr int32_t kMostSequences = 1024;
 constexpr int32_t kMostContext = 1 << 22;
+constexpr int32_t kLeastWindow = 64;
 constexpr float kMostTemperature = 100;
 
 template <typename Value, typename Limit>
@@ -33,8 +35,11 @@ void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
   if (is_fixed && is_dynamic) {
     fail(PF_INVALID_ARGUMENT, "tree_widths and tree_nodes are both given: a tree has a fixed shape or a dynamic one");
   }
-  if (options.num_draft_tokens != 0) {
+  if (options.num_draft_tokens > 0) {
     fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
+  }
+  if (options.draft_source != PF_DRAFT_AUTO && options.draft_source != PF_DRAFT_MODEL) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", options.draft_source, ", but a tree is drafted by the draft model");
   }
   if (is_dynamic) {
     check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
@@ -97,6 +102,9 @@ pf_engine_options default_engine_options() noexcept {
   options.max_draft_tokens = 8;
   options.prefill_chunk = 256;
   options.num_sequences = 1;
+  options.calibration = PF_CALIBRATION_KEPT;
+  options.draft_window = 512;
+  options.lookup_store_bytes = uint64_t{4} << 20;
   return options;
 }
 
@@ -104,6 +112,7 @@ pf_generate_options default_generate_options() noexcept {
   pf_generate_options options{};
   options.struct_size = sizeof options;
   options.max_new_tokens = 128;
+  options.num_draft_tokens = PF_AS_MANY_AS_PAY;
   options.top_p = 1;
   options.reuse_prefix = 1;
   return options;
@@ -118,14 +127,19 @@ void check_options(const pf_engine_options& options) {
   check_range("max_draft_tokens", options.max_draft_tokens, 0, kMostDraftTokens);
   check_range("prefill_chunk", options.prefill_chunk, 1, kMostChunk);
   check_range("num_sequences", options.num_sequences, 1, kMostSequences);
+  check_range("calibration", options.calibration, int32_t{PF_CALIBRATION_OFF}, int32_t{PF_CALIBRATION_REFRESH});
+  if (options.draft_window != 0) check_range("draft_window", options.draft_window, kLeastWindow, kMostContext);
+  if (options.lookup_store) {
+    check_range("lookup_store_bytes", options.lookup_store_bytes, LookupStore::kLeastBytes, LookupStore::kMostBytes);
+  }
 }
 
 void check_options(const pf_generate_options& options, int32_t max_draft_tokens) {
   check_size("pf_generate_options", options.struct_size, sizeof options);
   check_range("max_new_tokens", options.max_new_tokens, 1, kMostContext);
-  check_range("num_draft_tokens", options.num_draft_tokens, 0, max_draft_tokens);
+  check_range("num_draft_tokens", options.num_draft_tokens, int32_t{PF_AS_MANY_AS_PAY}, max_draft_tokens);
   check_range("ignore_eos", options.ignore_eos, 0, 1);
-  check_range("adaptive_draft", options.adaptive_draft, 0, 1);
+  check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_MODEL});
   check_range("reuse_prefix", options.reuse_prefix, 0, 1);
   check_range("temperature", options.temperature, 0.0f, kMostTemperature);
   check_range("top_k", options.top_k, 0, INT32_MAX);
@@ -142,7 +156,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
 TreeShape tree_shape(const pf_generate_options& options) noexcept {
   if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
   if (options.tree_nodes > 0) return TreeShape::dynamic(options.tree_nodes, options.tree_depth);
-  return TreeShape::chain(options.num_draft_tokens);
+  return TreeShape::chain(0);
 }
 
 int32_t num_physical_cores() {

@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "accept.h"
-#include "controller.h"
 #include "engine.h"
 #include "pilotfish.h"
 #include "random_stream.h"
+#include "speculation.h"
 #include "token_chooser.h"
-#include "tree_shape.h"
 
 namespace pilotfish {
 
@@ -28,19 +27,20 @@ class Request {
   Request(Request&&) = delete;
   ~Request();
 
-  // Writes the tokens of one round, at most num_draft_tokens + 1; `finish` is the reason if these were the last ones.
+  // Writes the tokens of one round; `finish` is the reason if these were the last ones.
   size_t step(std::span<pf_token> tokens_out, pf_finish& finish);
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
   const pf_stats& stats() const noexcept { return stats_; }
+  // About the last round.
+  pf_decision decision() const noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   size_t first_token(std::span<pf_token> tokens_out);
   size_t round(std::span<pf_token> tokens_out);
-  TreeLimits limits_of_round();
-  // Fills a cleared draft; false if the request was cancelled meanwhile.
-  bool draft(Draft& out);
+  // Rows that the cache still has slots for, and tokens that the output needs besides the target's own.
+  TreeLimits room_of_round() const noexcept;
   // These take the draft from the workspace.
   Accepted accept(const Logits& target);
   int32_t compact_caches(const Accepted& accepted);
@@ -50,18 +50,16 @@ class Request {
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;
-  const TreeShape shape_;
   const TypicalOptions typical_;
-  const std::vector<float> draft_temperatures_;
   const int32_t max_new_tokens_;
   const bool reuses_prefix_;
   TokenChooser chooser_;
   const RandomStream random_;
-  std::optional<DraftController> controller_;  // none: always the whole shape
-  std::vector<int32_t> eos_ids_;               // empty if they are ignored
+  std::vector<int32_t> eos_ids_;  // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted
-  int32_t max_tokens_;           // prompt and output end here
+  const int32_t max_tokens_;     // prompt and output end here
+  Speculation speculation_;
   std::optional<Engine::OpenSequence> sequence_;
   std::atomic<bool> cancelled_{false};
   bool failed_ = false;

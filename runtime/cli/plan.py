@@ -21,6 +21,7 @@ _PARTS = {
     "target cache": "target_cache_bytes",
     "draft cache": "draft_cache_bytes",
     "activations and logits": "activation_bytes",
+    "lookup": "lookup_bytes",
     "runtime": "runtime_bytes",
     "total": "total_bytes",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pilotfish.bindings import EngineOptions, Finish, RequestOptions, calls
+from pilotfish.bindings import DraftSource, EngineOptions, Finish, RequestOptions, calls
 from pilotfish.runtime.ort import ort_library
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ OPTIONS = RequestOptions(
     min_p=0.0,
     seed=0,
     stop_ids=(),
-    adaptive_draft=False,
+    draft_source=DraftSource.AUTO,
     reuse_prefix=True,
 )
 

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pilotfish.bindings import (
+    AS_MANY_AS_PAY,
+    Calibration,
+    Decision,
     Device,
+    DraftSource,
     EngineInfo,
     EngineOptions,
     Finish,
     Model,
     Origin,
+    Reason,
     RequestOptions,
     RequestStats,
     Token,
@@ -44,9 +49,25 @@ def test_a_token_has_the_structs_members_in_order() -> None:
     assert list(Token._fields) == [name for name, _ in ffi.typeof("pf_token").fields]
 
 
+def test_a_decision_has_the_structs_members_in_order() -> None:
+    assert ["struct_size", *Decision._fields] == [name for name, _ in ffi.typeof("pf_decision").fields]
+
+
+def test_constants_are_the_headers() -> None:
+    assert lib.PF_AS_MANY_AS_PAY == AS_MANY_AS_PAY
+
+
 @pytest.mark.parametrize(
     ("enum", "prefix"),
-    [(Device, "PF_DEVICE_"), (Model, "PF_MODEL_"), (Origin, "PF_ORIGIN_"), (Finish, "PF_FINISH_")],
+    [
+        (Device, "PF_DEVICE_"),
+        (Model, "PF_MODEL_"),
+        (Origin, "PF_ORIGIN_"),
+        (Finish, "PF_FINISH_"),
+        (DraftSource, "PF_DRAFT_"),
+        (Calibration, "PF_CALIBRATION_"),
+        (Reason, "PF_REASON_"),
+    ],
 )
 def test_an_enum_has_the_headers_values(enum: type[IntEnum], prefix: str) -> None:
     found = {name.removeprefix(prefix): getattr(lib, name) for name in dir(lib) if name.startswith(prefix)}

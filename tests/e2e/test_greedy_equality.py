@@ -52,6 +52,8 @@ def test_self_draft_accepts_everything(self_bundle: Path, num_draft_tokens: int 
             plain = engine.generate(prompt, max_new_tokens=50, num_draft_tokens=0)
             result = engine.generate(prompt, max_new_tokens=50, num_draft_tokens=num_draft_tokens)
             assert result.token_ids == plain.token_ids
+            if num_draft_tokens is None:
+                continue  # a draft as large as its target never pays, and what is looked up may be wrong
             if result.finish_reason == "length":
                 assert result.stats.num_accepted == result.stats.num_drafted > 0
 

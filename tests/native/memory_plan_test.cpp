@@ -21,7 +21,7 @@ pf_engine_options options_with(int32_t max_context, uint64_t budget) {
 
 uint64_t sum_of_parts(const pf_engine_info& plan) {
   return plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes + plan.draft_cache_bytes +
-         plan.activation_bytes + plan.runtime_bytes;
+         plan.lookup_bytes + plan.activation_bytes + plan.runtime_bytes;
 }
 
 void test_every_part_is_counted() {
@@ -54,7 +54,8 @@ void test_a_budget_shortens_the_context_no_more_than_needed() {
   CHECK_EQ(plan_memory(kPair, options_with(0, whole.total_bytes)).max_context, 2048);
   const pf_engine_info less = plan_memory(kPair, options_with(0, whole.total_bytes - 1));
   CHECK_EQ(less.max_context, 2048 - pilotfish::kBlockSize);
-  CHECK_EQ(less.total_bytes, whole.total_bytes - block_bytes);
+  const uint64_t index_bytes = whole.lookup_bytes - less.lookup_bytes;
+  CHECK_EQ(less.total_bytes, whole.total_bytes - block_bytes - index_bytes);
   CHECK_EQ(less.total_bytes, sum_of_parts(less));
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.bindings import InvalidArgumentError, PilotfishError
+from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, PilotfishError
 from pilotfish.runtime.memory import format_bytes, parse_bytes, peak_memory_bytes, resident_memory_bytes
 from pilotfish.runtime.options import GenerateOptions, prompt_array
 
@@ -18,6 +18,7 @@ from pilotfish.runtime.options import GenerateOptions, prompt_array
         ("max_new_tokens", 0, "1..2147483647"),
         ("num_draft_tokens", 64, "0..63"),
         ("num_draft_tokens", -1, "0..63"),
+        ("source", "oracle", "auto, plain, draft, lookup, lookup+draft"),
         ("temperature", -0.5, "0 (greedy) to 100"),
         ("temperature", math.nan, "0 (greedy) to 100"),
         ("temperature", 100.5, "0 (greedy) to 100"),
@@ -44,13 +45,25 @@ def test_an_unknown_option_is_a_type_error() -> None:
         GenerateOptions(temprature=1.0)  # type: ignore[call-arg]
 
 
-def test_the_default_number_of_draft_tokens_follows_the_bundle() -> None:
-    options = GenerateOptions(seed=3)
-    assert options.to_request(has_draft=False, max_draft_tokens=8).num_draft_tokens == 0
-    adaptive = options.to_request(has_draft=True, max_draft_tokens=8)
-    assert (adaptive.num_draft_tokens, adaptive.adaptive_draft) == (8, True)
+def test_by_default_as_many_tokens_are_drafted_as_pay_from_whatever_source() -> None:
+    for has_draft in (False, True):
+        request = GenerateOptions(seed=3).to_request(has_draft=has_draft, max_draft_tokens=8)
+        assert (request.num_draft_tokens, request.draft_source) == (AS_MANY_AS_PAY, DraftSource.AUTO)
     fixed = GenerateOptions(num_draft_tokens=3).to_request(has_draft=True, max_draft_tokens=8)
-    assert (fixed.num_draft_tokens, fixed.adaptive_draft) == (3, False)
+    assert (fixed.num_draft_tokens, fixed.draft_source) == (3, DraftSource.AUTO)
+    lookup = GenerateOptions(source="lookup", num_draft_tokens=3).to_request(has_draft=False, max_draft_tokens=8)
+    assert (lookup.num_draft_tokens, lookup.draft_source) == (3, DraftSource.LOOKUP)
+
+
+@pytest.mark.parametrize("source", ["draft", "lookup+draft"])
+def test_a_source_that_the_bundle_lacks_is_refused(source: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="the bundle has no draft"):
+        GenerateOptions(source=source).to_request(has_draft=False, max_draft_tokens=8)
+
+
+def test_a_tree_is_the_draft_models() -> None:
+    with pytest.raises(InvalidArgumentError, match="the draft model drafts it"):
+        GenerateOptions(tree="2-1", source="lookup").to_request(has_draft=True, max_draft_tokens=8)
 
 
 def test_drafting_without_a_draft_or_beyond_the_engines_limit_is_refused() -> None:

@@ -17,7 +17,9 @@ struct DraftRequest {
   const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
   // At which siblings are drawn, in turn; none: at the target's.
   std::span<const float> temperatures;
-  float least_confidence;  // a path is not drafted further once the drafter's guess for it falls below this
+  // A path is not drafted further once the drafter's guess for it falls below that of its depth. Empty: always further.
+  std::span<const float> least_confidences;
+  int32_t first_token;  // of the sequence that a model sees; begins a cache block
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   TokenChooser& chooser;
   const RandomStream& random;

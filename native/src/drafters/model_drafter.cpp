@@ -58,9 +58,12 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
   TokenTree& tree = out.tree;
   const int32_t max_depth = std::min(request.shape.depth(), tree.limits().max_depth);
   if (max_depth == 0 || tree.limits().max_tokens == 0) return true;
-  const auto context = static_cast<int32_t>(request.tokens.size()) - 1;
+  // The model sees a sequence of its own: what begins with first_token.
+  const std::span<const int32_t> seen = request.tokens.subspan(request.first_token);
+  const std::span<const int32_t> table = request.block_table.subspan(request.first_token / model_.limits().block_size);
+  const auto context = static_cast<int32_t>(seen.size()) - 1;
   std::optional<Logits> logits =
-      prefill(model_, request.block_table, request.tokens, out.num_cached, prefill_chunk_, request.cancelled);
+      prefill(model_, table, seen, out.num_cached - request.first_token, prefill_chunk_, request.cancelled);
   if (!logits) return false;
   out.num_cached = static_cast<int32_t>(request.tokens.size());
   num_rows_ = 0;
@@ -75,7 +78,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
     if (request.cancelled.load(std::memory_order_relaxed)) return false;
     TreePass pass;
     for (const int32_t index : level_) pass.add(tree[index].id, depth, draft_mask(tree, index));
-    logits = pass.forward(model_, request.block_table, context);
+    logits = pass.forward(model_, table, context);
   }
 }
 
@@ -187,10 +190,12 @@ void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
 
 void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, TokenTree& tree) {
   level_.clear();
+  const auto& least = request.least_confidences;
+  const float least_confidence = least.empty() ? 0 : least[std::min<size_t>(depth, least.size()) - 1];
   for (int32_t i = 0; i < tree.size(); ++i) {
     const TreeToken& token = tree[i];
     const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
-    const bool is_wanted = token.path_prob >= request.least_confidence && !request.chooser.ends_text(token.id);
+    const bool is_wanted = token.path_prob >= least_confidence && !request.chooser.ends_text(token.id);
     if (token.depth == depth && is_known && is_wanted) level_.push_back(i);
   }
   const size_t room = size_t(std::max(0, tree.limits().max_tokens - num_rows_));

@@ -1,0 +1,104 @@
+// The engine's view of what passes cost: measured once where that is asked for.
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "calibration.h"
+#include "engine.h"
+#include "row_math.h"
+#include "sha256.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kMostContext = 512 + 128;
+constexpr int32_t kMostCaughtUp = 128;
+
+std::string key_of(const Manifest& manifest, const pf_engine_options& options, int32_t max_context) {
+  std::ifstream file(manifest.folder / "manifest.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Sha256 hash;
+  hash.update(text.data(), text.size());
+  std::ostringstream key;
+  key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << options.device << "; "
+      << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; chunks of "
+      << options.prefill_chunk << "; context " << max_context;
+  return key.str();
+}
+
+}  // namespace
+
+RoundCosts Engine::find_costs(const Manifest& manifest) {
+  if (options_.calibration == PF_CALIBRATION_OFF || options_.max_draft_tokens == 0) {
+    return RoundCosts::guess(manifest.target.pass_weight_bytes(),
+                             manifest.draft ? manifest.draft->pass_weight_bytes() : 0);
+  }
+  const CalibrationFile file{options_.calibration_folder ? options_.calibration_folder : "",
+                             key_of(manifest, options_, plan_.max_context)};
+  if (options_.calibration == PF_CALIBRATION_KEPT) {
+    if (std::optional<RoundCosts> kept = read_costs(file)) return *std::move(kept);
+  }
+  RoundCosts costs = measure();
+  keep_costs(file, costs);
+  return costs;
+}
+
+RoundCosts Engine::measure() {
+  const std::lock_guard lock(mutex_);
+  int32_t max_context = std::min({plan_.max_context, target_->max_positions(), kMostContext});
+  if (draft_) max_context = std::min(max_context, draft_->max_positions());
+  OpenSequence sequence(*this, max_context, {});
+  const Reservation room(sequence, max_context);
+  for (const int32_t block_id : sequence.block_table()) {
+    target_->cache().fill(block_id);
+    if (draft_) draft_->cache().fill(block_id);
+  }
+  std::vector<int32_t> ids(max_context);
+  for (int32_t i = 0; i < max_context; ++i) ids[i] = i % num_ids_;
+  // With what a round does with the logits: each row's choice, and the log probability of what is emitted.
+  const auto run = [&](Model& model, int32_t num_rows, int32_t context, int32_t num_outputs) {
+    const Logits logits = model.forward({.ids = std::span(ids).first(num_rows),
+                                         .positions = {},
+                                         .tree_mask = {},
+                                         .block_table = sequence.block_table(),
+                                         .context = context,
+                                         .num_outputs = num_outputs});
+    for (int32_t row = 0; row < num_outputs; ++row) {
+      const Peak best = find_peak(logits.row(row));
+      if (row == 0) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
+    }
+  };
+  TimedPasses passes{.verify = [&](int32_t num_rows, int32_t context) { run(*target_, num_rows, context, num_rows); },
+                     .draft = {},
+                     .most_verified = std::min(options_.max_draft_tokens + 1, max_context),
+                     .most_drafted = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
+                     .max_context = max_context};
+  if (draft_) passes.draft = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); };
+  return measure_costs(passes);
+}
+
+double Engine::cost(int32_t which, int32_t num_rows, int32_t context) const {
+  if (num_rows < 1 || context < 0) {
+    fail(PF_INVALID_ARGUMENT, "num_rows is ", num_rows, " and context ", context, ", at least 1 and 0 are needed");
+  }
+  if (which == PF_MODEL_TARGET) return costs_.verify.at(num_rows, context);
+  if (which != PF_MODEL_DRAFT)
+    fail(PF_INVALID_ARGUMENT, "model is ", which, ", neither PF_MODEL_TARGET nor PF_MODEL_DRAFT");
+  if (!costs_.draft) fail(PF_INVALID_ARGUMENT, "the bundle has no draft model");
+  return costs_.draft->at(num_rows, context);
+}
+
+void Engine::remember(std::span<const int32_t> output) noexcept {
+  if (store_) store_->add(output);
+}
+
+void Engine::save_lookup() {
+  const std::lock_guard lock(mutex_);
+  if (!store_) fail(PF_INVALID_ARGUMENT, "the engine was opened without a lookup_store");
+  store_->save();
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,196 @@
+#include "speculation.h"
+
+#include <algorithm>
+
+#include "engine.h"
+#include "memory_plan.h"
+#include "options.h"
+#include "prefill.h"
+#include "status.h"
+#include "timer.h"
+
+namespace pilotfish {
+namespace {
+
+bool has_tree(const pf_generate_options& options) { return options.num_tree_widths > 0 || options.tree_nodes > 0; }
+
+DraftChoice choice_of(const pf_generate_options& options, bool has_draft) {
+  if (has_tree(options)) return {.plain = false, .lookup = false, .draft = true, .num_tokens = TokenTree::kMaxTokens};
+  const int32_t num_tokens = options.num_draft_tokens;
+  if (num_tokens == 0) return {.plain = true, .lookup = false, .draft = false, .num_tokens = 0};
+  const bool is_auto = num_tokens == PF_AS_MANY_AS_PAY;
+  switch (options.draft_source) {
+    case PF_DRAFT_MODEL:
+      return {.plain = false, .lookup = false, .draft = true, .num_tokens = num_tokens};
+    case PF_DRAFT_LOOKUP:
+      return {.plain = false, .lookup = true, .draft = false, .num_tokens = num_tokens};
+    case PF_DRAFT_LOOKUP_MODEL:
+      return {.plain = false, .lookup = true, .draft = true, .num_tokens = num_tokens};
+    case PF_DRAFT_PLAIN:
+      return {.plain = true, .lookup = false, .draft = false, .num_tokens = 0};
+    default:  // PF_DRAFT_AUTO; with a number it is the model's, where there is one
+      return {.plain = is_auto, .lookup = is_auto || !has_draft, .draft = has_draft, .num_tokens = num_tokens};
+  }
+}
+
+DraftChoice checked_choice(const pf_generate_options& options, bool has_draft) {
+  const DraftChoice choice = choice_of(options, has_draft);
+  if (choice.draft && !has_draft) {
+    fail(PF_INVALID_ARGUMENT, "the request is to draft with a model, but the bundle has no draft model");
+  }
+  return choice;
+}
+
+TreeLimits limits_of(const DraftChoice& choice, const pf_generate_options& options, int32_t max_draft_tokens) {
+  if (has_tree(options)) {
+    const TreeShape shape = tree_shape(options);
+    return {shape.num_tokens(), shape.depth()};
+  }
+  if (!choice.lookup && !choice.draft) return {0, 0};
+  const int32_t most = choice.num_tokens == DraftChoice::kAsManyAsPay ? max_draft_tokens : choice.num_tokens;
+  return {most, most};
+}
+
+// The first pass of the draft gives the first level, each further one was of the rows of a level.
+int32_t count_passes(const TokenTree& tree) {
+  int32_t deepest = 0;
+  for (const TreeToken& token : tree.tokens()) {
+    if (token.draft_row > 0) deepest = std::max(deepest, token.depth);
+  }
+  return 1 + deepest;
+}
+
+}  // namespace
+
+DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
+  const int32_t most = wanted == 0 ? max_positions : std::min(wanted, max_positions);
+  // A quarter, so that beginning anew is rare and cheap: each token is read about 1.3 times.
+  const int32_t fresh = std::max(most / 4 / kBlockSize, 1) * kBlockSize;
+  return {most, wanted == 0 ? max_positions : fresh};
+}
+
+Speculation::Speculation(Engine& engine, const pf_generate_options& options, int32_t num_prompt_tokens,
+                         int32_t max_tokens)
+    : engine_(engine),
+      choice_(checked_choice(options, engine.draft() != nullptr)),
+      pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
+      temperatures_(options.draft_temperatures, options.draft_temperatures + options.num_draft_temperatures),
+      is_greedy_(options.temperature == 0),
+      limits_(limits_of(choice_, options, engine.options().max_draft_tokens)),
+      max_tokens_(max_tokens),
+      controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
+  if (choice_.lookup) lookup_.emplace(max_tokens, engine.lookup_texts());
+  if (choice_.draft) window_ = DraftWindow::of(engine.options().draft_window, engine.draft()->max_positions());
+}
+
+void Speculation::adopt(int32_t num_draft_cached) noexcept {
+  // A seed is to repeat its tokens whatever ran before, so that sampling begins with a draft that knows nothing.
+  if (is_greedy_) num_draft_cached_ = num_draft_cached;
+}
+
+int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
+  const bool sees_too_much = num_tokens - first_token_ + limits_.max_depth > window_.most;
+  const bool is_far_behind = num_tokens - num_draft_cached_ > window_.fresh;
+  if (!sees_too_much && !is_far_behind) return first_token_;
+  return std::max(first_token_, (num_tokens - window_.fresh) / kBlockSize * kBlockSize);
+}
+
+void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out) {
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
+  most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
+  RoundState state{.num_tokens = num_tokens,
+                   .most_drafted = std::min(most.max_tokens, pinned_shape_ ? most.max_tokens : most.max_depth),
+                   .most_draft = 0,
+                   .num_draft_behind = 0,
+                   .num_remaining = max_tokens_ - num_tokens,
+                   .lookup = {}};
+  const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
+  if (choice_.draft) {
+    const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
+    state.most_draft = std::clamp(positions, 0, most.max_depth);
+    state.num_draft_behind = num_tokens - std::max(num_draft_cached_, begin);
+  }
+  if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
+  plan_ = most.max_depth == 0 ? RoundPlan{} : controller_.plan(state);
+  if (plan_.num_draft > 0) {
+    first_token_ = begin;
+    num_draft_cached_ = std::max(num_draft_cached_, begin);
+  }
+  shape_ = pinned_shape_ ? *pinned_shape_ : TreeShape::chain(plan_.num_draft);
+  const int32_t num_drafted = pinned_shape_ && plan_.num_draft > 0 ? most.max_tokens : plan_.num_draft;
+  const int32_t num_planned = std::min(plan_.num_lookup + num_drafted, most.max_tokens);
+  out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_);
+}
+
+DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) const noexcept {
+  return {.tokens = round.tokens,
+          .shape = shape,
+          .temperatures = temperatures_,
+          .least_confidences = plan_.least_confidences,
+          .first_token = first_token_,
+          .block_table = round.block_table,
+          .chooser = round.chooser,
+          .random = round.random,
+          .cancelled = round.cancelled};
+}
+
+bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
+  num_draft_passes_ = num_caught_up_ = 0;
+  if (plan_.num_lookup > 0) {
+    const Timer timer(stats.draft_seconds);
+    if (!lookup_->propose(request_for(round, TreeShape::chain(plan_.num_lookup)), out)) return false;
+  }
+  if (plan_.num_draft == 0) return true;
+  num_caught_up_ = static_cast<int32_t>(round.tokens.size()) - out.num_cached;
+  if (stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
+  const Timer timer(stats.draft_seconds);
+  if (!engine_.drafter()->propose(request_for(round, shape_), out)) return false;
+  num_draft_passes_ = count_passes(out.tree);
+  // Which of the drawn tokens are verified must not depend on what was drawn, so that only certain ones are chosen
+  // from.
+  if (is_greedy_ && choice_.num_tokens == DraftChoice::kAsManyAsPay) {
+    out.tree.prune(controller_.num_worth(out.tree, num_draft_passes_));
+  }
+  return true;
+}
+
+// The first time, what the draft has to read is a prefill: all but the last token, as a round runs that one itself.
+bool Speculation::catch_up(const Round& round, Draft& out, pf_stats& stats) {
+  const Timer timer(stats.prefill_seconds);
+  const std::span<const int32_t> before = round.tokens.first(round.tokens.size() - 1).subspan(first_token_);
+  const int32_t num_cached = out.num_cached - first_token_;
+  if (num_cached < static_cast<int32_t>(before.size()) &&
+      !prefill(*engine_.draft(), round.block_table.subspan(first_token_ / kBlockSize), before, num_cached,
+               engine_.options().prefill_chunk, round.cancelled)) {
+    return false;
+  }
+  stats.num_prefilled_draft = static_cast<int32_t>(before.size()) - num_cached;
+  out.num_cached = first_token_ + static_cast<int32_t>(before.size());
+  return true;
+}
+
+void Speculation::record(const Draft& drafted, const Accepted& accepted, std::span<const int32_t> emitted,
+                         int32_t num_draft_cached, pf_stats& stats) {
+  const std::span<const int32_t> path(accepted.path.data(), accepted.num_accepted);
+  if (lookup_) lookup_->record(emitted);
+  controller_.record({.tree = drafted.tree.tokens(),
+                      .accepted = path,
+                      .num_draft_passes = num_draft_passes_,
+                      .num_caught_up = num_caught_up_});
+  num_draft_cached_ = num_draft_cached;
+  int32_t num_lookup = 0;
+  for (const TreeToken& token : drafted.tree.tokens()) num_lookup += token.source == Source::kLookup ? 1 : 0;
+  const int32_t num_model = drafted.tree.size() - num_lookup;
+  stats.num_lookup_drafted += num_lookup;
+  stats.num_model_drafted += num_model;
+  const size_t num_emitted = std::min(path.size(), emitted.size());
+  for (const int32_t index : path.first(num_emitted)) {
+    ++(drafted.tree[index].source == Source::kLookup ? stats.num_lookup_accepted : stats.num_model_accepted);
+  }
+  stats.num_lookup_rounds += num_lookup > 0 ? 1 : 0;
+  stats.num_model_rounds += num_draft_passes_ > 0 ? 1 : 0;
+  stats.num_probe_rounds += plan_.reason == RoundPlan::Reason::kProbe ? 1 : 0;
+}
+
+}  // namespace pilotfish

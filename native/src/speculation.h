@@ -1,0 +1,91 @@
+// How one request drafts: which sources it may use, what the controller makes of them round by round, and which part of
+// the sequence the draft model sees.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "accept.h"
+#include "controller.h"
+#include "drafters/drafter.h"
+#include "drafters/lookup_drafter.h"
+#include "pilotfish.h"
+#include "tree_shape.h"
+
+namespace pilotfish {
+
+class Engine;
+
+// A draft model need not see the whole sequence. One that was trained on short texts drafts worse after long ones (a
+// 16M draft after 700 tokens: half as many accepted), and the tokens that it has to read first are time lost. It sees
+// at most `most` tokens, and begins anew with the last `fresh` ones where it would see more or has more than those to
+// catch up with.
+struct DraftWindow {
+  int32_t most;
+  int32_t fresh;
+
+  // For the option's value, 0: all that the model has positions for.
+  static DraftWindow of(int32_t wanted, int32_t max_positions) noexcept;
+};
+
+class Speculation {
+ public:
+  // The engine must outlive it. The request's output has up to max_new_tokens, the sequence up to max_tokens.
+  Speculation(Engine& engine, const pf_generate_options& options, int32_t num_prompt_tokens, int32_t max_tokens);
+
+  // Tokens that a round drafts at most, and the deepest path of them.
+  TreeLimits limits() const noexcept { return limits_; }
+  // Before the first round: tokens of the sequence that an earlier request left in the draft's cache.
+  void adopt(int32_t num_draft_cached) noexcept;
+
+  // What a round reads.
+  struct Round {
+    std::span<const int32_t> tokens;
+    std::span<const int32_t> block_table;
+    TokenChooser& chooser;
+    const RandomStream& random;
+    const std::atomic<bool>& cancelled;
+  };
+  // Decides what to draft next and clears `out` for it, within the room that the round has.
+  void plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out);
+  // Drafts it. False if the request was cancelled meanwhile.
+  bool draft(const Round& round, Draft& out, pf_stats& stats);
+  // Learns from the outcome: `emitted` are the tokens that the round added to the sequence, num_draft_cached how many
+  // of its tokens are in the draft's cache now.
+  void record(const Draft& drafted, const Accepted& accepted, std::span<const int32_t> emitted,
+              int32_t num_draft_cached, pf_stats& stats);
+
+  // Tokens from the first on that the draft's cache holds for whoever continues the sequence.
+  int32_t num_draft_retained() const noexcept { return first_token_ == 0 ? num_draft_cached_ : 0; }
+  const RoundPlan& decision() const noexcept { return plan_; }
+
+ private:
+  DraftRequest request_for(const Round& round, const TreeShape& shape) const noexcept;
+  bool catch_up(const Round& round, Draft& out, pf_stats& stats);
+  // The first token that the draft model would see of so many.
+  int32_t window_begin(int32_t num_tokens) const noexcept;
+
+  Engine& engine_;
+  const DraftChoice choice_;
+  const std::optional<TreeShape> pinned_shape_;  // of the draft model's trees
+  const std::vector<float> temperatures_;
+  const bool is_greedy_;
+  const TreeLimits limits_;
+  const int32_t max_tokens_;
+  Controller controller_;
+  std::optional<LookupDrafter> lookup_;
+  DraftWindow window_{};
+
+  int32_t first_token_ = 0;  // that the draft model sees; begins a cache block
+  int32_t num_draft_cached_ = 0;
+  // Of the round
+  RoundPlan plan_;
+  TreeShape shape_ = TreeShape::chain(0);
+  int32_t num_caught_up_ = 0;
+  int32_t num_draft_passes_ = 0;
+};
+
+}  // namespace pilotfish

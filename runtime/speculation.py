@@ -1,0 +1,70 @@
+"""Engine's arguments about drafting, checked, and where calibrations are kept."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from pilotfish.bindings import Calibration, InvalidArgumentError
+
+from .memory import parse_bytes
+
+LEAST_WINDOW = 64
+MOST_WINDOW = 2**22
+LEAST_STORE_BYTES = 2**12
+MOST_STORE_BYTES = 2**30
+CALIBRATIONS = tuple(mode.name.lower() for mode in Calibration)
+
+
+class SpeculationOptions(TypedDict):
+    """Members of EngineOptions."""
+
+    calibration: Calibration
+    calibration_folder: str
+    draft_window: int | None
+    lookup_store: str | None
+    lookup_store_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationArguments:
+    """Arguments of Engine as they are given."""
+
+    calibration: str = "kept"
+    draft_window: int | None = None
+    lookup_store: str | Path | None = None
+    lookup_store_size: int | str | None = None
+
+    def options(self) -> SpeculationOptions:
+        """As the library takes them.
+
+        Raises:
+            InvalidArgumentError: a value outside its range.
+        """
+        if self.calibration not in CALIBRATIONS:
+            raise InvalidArgumentError(f"calibration is {self.calibration!r}, must be one of {', '.join(CALIBRATIONS)}")
+        window = self.draft_window
+        if window is not None and window != 0 and not LEAST_WINDOW <= window <= MOST_WINDOW:
+            raise InvalidArgumentError(f"draft_window is {window}, must be 0 or in {LEAST_WINDOW}..{MOST_WINDOW}")
+        size = None if self.lookup_store_size is None else parse_bytes(self.lookup_store_size)
+        if size is not None and not LEAST_STORE_BYTES <= size <= MOST_STORE_BYTES:
+            raise InvalidArgumentError(
+                f"lookup_store_size is {size}, must be in {LEAST_STORE_BYTES}..{MOST_STORE_BYTES} bytes"
+            )
+        if size is not None and self.lookup_store is None:
+            raise InvalidArgumentError(f"lookup_store_size is {size}, but no lookup_store is named")
+        return SpeculationOptions(
+            calibration=Calibration[self.calibration.upper()],
+            calibration_folder=str(cache_folder()),
+            draft_window=window,
+            lookup_store=None if self.lookup_store is None else str(self.lookup_store),
+            lookup_store_bytes=size,
+        )
+
+
+def cache_folder() -> Path:
+    """The user's folder for what pilotfish can make anew: XDG_CACHE_HOME or ~/.cache, and "pilotfish" below it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "pilotfish"
