@@ -60,16 +60,18 @@ class BenchOptions:
 
 
 def modes(engine: Engine, num_draft_tokens: int | None, tree: GenerateKeywords) -> dict[str, GenerateKeywords]:
-    """What there is to compare: "plain", and with a draft "draft" and, where ``tree`` names one, "tree".
+    """What there is to compare: "plain", every source that the bundle has, "auto" and, where one is named, "tree".
 
     Args:
         engine: a loaded bundle.
-        num_draft_tokens: of the mode "draft"; None: as many as pay off, round by round; 0 leaves it out.
+        num_draft_tokens: of the sources; None: as many as pay off, round by round; 0 leaves all but "plain" out.
         tree: the options tree, tree_nodes and tree_depth.
     """
     chosen: dict[str, GenerateKeywords] = {"plain": {"num_draft_tokens": 0}}
-    if engine.info.has_draft and num_draft_tokens != 0:
-        chosen["draft"] = {"num_draft_tokens": num_draft_tokens}
+    if num_draft_tokens != 0:
+        for source in ("draft", "lookup", "lookup+draft") if engine.info.has_draft else ("lookup",):
+            chosen[source] = {"source": source, "num_draft_tokens": num_draft_tokens}
+        chosen["auto"] = {}
     if tree.get("tree") is not None:
         chosen["tree"] = tree
     return chosen

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .bench import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .bench import Sample
 
-SCHEMA = "pilotfish-bench/1"
+SCHEMA = "pilotfish-bench/2"
 
 
 def summarise(mode: str, samples: Sequence[Sample], peak_memory_bytes: int) -> dict[str, Any]:
@@ -35,10 +35,20 @@ def summarise(mode: str, samples: Sequence[Sample], peak_memory_bytes: int) -> d
     }
 
 
-def categories(samples: Mapping[str, Sequence[Sample]]) -> dict[str, dict[str, Any]]:
-    """Per prompt category: median tokens/s of each mode, median of the paired ratios, acceptance."""
-    names = sorted({sample.category for sample in samples["plain"]})
-    return {name: _category(name, samples) for name in names}
+def categories(samples: Mapping[str, Sequence[Sample]]) -> dict[str, dict[str, float]]:
+    """Per prompt category: median tokens/s of each mode."""
+    return {
+        name: {mode: statistics.median(sample.tokens_per_s for sample in group) for mode, group in chosen.items()}
+        for name, chosen in _by_category(samples)
+    }
+
+
+def category_details(samples: Mapping[str, Sequence[Sample]]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Per prompt category and mode but "plain": median of the paired ratios to plain, and the acceptance rate."""
+    return {
+        name: {mode: _details(chosen["plain"], chosen[mode]) for mode in chosen if mode != "plain"}
+        for name, chosen in _by_category(samples)
+    }
 
 
 def outputs_equal(samples: Mapping[str, Sequence[Sample]]) -> bool | None:
@@ -50,17 +60,16 @@ def outputs_equal(samples: Mapping[str, Sequence[Sample]]) -> bool | None:
     return all([sample.token_ids for sample in group] == plain for group in others)
 
 
-def _category(name: str, samples: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
-    chosen = {mode: [sample for sample in group if sample.category == name] for mode, group in samples.items()}
-    result: dict[str, Any] = {
-        f"{mode}_tokens_per_s": statistics.median(sample.tokens_per_s for sample in group)
-        for mode, group in chosen.items()
+def _by_category(samples: Mapping[str, Sequence[Sample]]) -> Iterator[tuple[str, dict[str, list[Sample]]]]:
+    for name in sorted({sample.category for sample in samples["plain"]}):
+        yield name, {mode: [sample for sample in group if sample.category == name] for mode, group in samples.items()}
+
+
+def _details(plain: Sequence[Sample], group: Sequence[Sample]) -> dict[str, float | None]:
+    pairs = zip(plain, group, strict=True)
+    drafted = sum(sample.stats.num_drafted for sample in group)
+    accepted = sum(sample.stats.num_accepted for sample in group)
+    return {
+        "speedup": statistics.median(each.tokens_per_s / before.tokens_per_s for before, each in pairs),
+        "acceptance_rate": accepted / drafted if drafted else None,
     }
-    for mode in chosen.keys() - {"plain"}:
-        prefix = "" if mode == "draft" else f"{mode}_"
-        pairs = zip(chosen["plain"], chosen[mode], strict=True)
-        result[prefix + "speedup"] = statistics.median(each.tokens_per_s / plain.tokens_per_s for plain, each in pairs)
-        drafted = sum(sample.stats.num_drafted for sample in chosen[mode])
-        accepted = sum(sample.stats.num_accepted for sample in chosen[mode])
-        result[prefix + "acceptance_rate"] = accepted / drafted if drafted else None
-    return result

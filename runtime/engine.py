@@ -273,6 +273,7 @@ class Engine:
             request=request,
             stop_strings=options.stop_strings,
             num_dropped_messages=num_dropped_messages,
+            explain=options.explain,
         )
 
     def _open_async(

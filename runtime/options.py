@@ -47,6 +47,7 @@ class GenerateKeywords(TypedDict, total=False):
     tree: str | None
     tree_nodes: int | None
     tree_depth: int | None
+    explain: bool
     draft_temperatures: Sequence[float]
     typical_acceptance: tuple[float, float] | None
 
@@ -63,8 +64,8 @@ class GenerateOptions:
     max_new_tokens: int = 256
     """Tokens to generate at most, at least 1."""
     source: str = "auto"
-    """Where drafted tokens come from: "draft" is the bundle's draft model, "lookup" what followed earlier occurrences of
-    the last tokens, "lookup+draft" both, "plain" none. "auto" chooses, round by round, what is likely to be fastest."""
+    """Where drafted tokens come from: "draft" is the bundle's draft model, "lookup" what followed earlier occurrences
+    of the last tokens, "lookup+draft" both, "plain" none. "auto" takes, round by round, what promises most."""
     num_draft_tokens: int | None = None
     """Tokens drafted a round, whatever they cost; 0 decodes plainly. None: each round as many as pay off, up to the
     engine's max_draft_tokens. A number with the source "auto" is the draft model's."""
@@ -93,6 +94,8 @@ class GenerateOptions:
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
     """Levels of a dynamic tree; None: 6."""
+    explain: bool = False
+    """Keep what each round was to draft, and what came of it, in Result.rounds."""
     draft_temperatures: Sequence[float] = ()
     """For sampling with a fixed tree: siblings are drawn from the draft at these temperatures in turn. Empty: at
     temperature."""
@@ -178,8 +181,8 @@ class GenerateOptions:
             )
         if self.source == "auto" and self.num_draft_tokens:
             raise InvalidArgumentError(
-                f"num_draft_tokens is {self.num_draft_tokens}, but the bundle has no draft: export one with --draft, or "
-                "name the source 'lookup'"
+                f"num_draft_tokens is {self.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
+                "or name the source 'lookup'"
             )
 
 

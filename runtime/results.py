@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pilotfish.bindings import RequestStats
+    from pilotfish.bindings import Decision, RequestStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,22 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """What one round was to draft, what was expected of it, and what came of it."""
+
+    reason: str
+    """ "best" (the most tokens a second), "probe" (of the draft model, whether it has become worth it) or "pinned"."""
+    num_lookup: int
+    """Tokens found by lookup."""
+    num_model: int
+    """Tokens of the draft model, at most."""
+    expected_tokens: float
+    expected_seconds: float
+    num_tokens: int
+    """Tokens that it gave."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A finished generation."""
 
@@ -91,6 +107,20 @@ class Result:
     stats: Stats
     num_dropped_messages: int = 0
     """Of the conversation this answers: the oldest ones, which did not fit the context."""
+    rounds: tuple[Round, ...] = ()
+    """Every round, where the option explain asked for it."""
+
+
+def round_from(decision: Decision, *, num_tokens: int) -> Round:
+    """A round's decision as users see it, with what came of it."""
+    return Round(
+        reason=decision.reason.name.lower(),
+        num_lookup=decision.num_lookup,
+        num_model=decision.num_model,
+        expected_tokens=decision.expected_tokens,
+        expected_seconds=decision.expected_seconds,
+        num_tokens=num_tokens,
+    )
 
 
 def stats_from(counters: RequestStats, seed: int) -> Stats:

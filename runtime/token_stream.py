@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import Finish, Origin, PilotfishError, calls
 
-from .results import Event, Result, Stats, stats_from
+from .results import Event, Result, Round, Stats, round_from, stats_from
 from .stop_strings import StopStrings
 from .tokenizer import Detokenizer
 
@@ -44,12 +44,15 @@ class TokenStream(Iterator[Event]):
         request: RequestOptions,
         stop_strings: Sequence[str],
         num_dropped_messages: int = 0,
+        explain: bool = False,
     ) -> None:
         """Reserve cache blocks for the prompt ``ids`` and its continuation; ``lock`` guards the engine."""
         self.num_dropped_messages = num_dropped_messages
         """Of the conversation this answers: the oldest ones, which did not fit the context."""
         self._lock = lock
         self._seed = request.seed
+        self._explain = explain
+        self._rounds: list[Round] = []
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(stop_strings)
         self._ready: deque[Event] = deque()
@@ -84,6 +87,7 @@ class TokenStream(Iterator[Event]):
             self.finish_reason or "cancelled",
             self.stats,
             num_dropped_messages=self.num_dropped_messages,
+            rounds=tuple(self._rounds),
         )
 
     @property
@@ -128,6 +132,9 @@ class TokenStream(Iterator[Event]):
         try:
             with self._lock:
                 tokens, finish = calls.request_step(self._request)
+                if self._explain and self._token_ids:  # the first step is the prefill's
+                    decision = calls.request_decision(self._request)
+                    self._rounds.append(round_from(decision, num_tokens=len(tokens)))
         except PilotfishError:
             self.close()
             raise

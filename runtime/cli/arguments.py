@@ -15,6 +15,15 @@ MaxNewTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
 DraftTokens = Annotated[
     int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding; default: as many as pay off.")
 ]
+Source = Annotated[
+    str, typer.Option(help="Where drafts come from: auto (whatever is fastest), plain, draft, lookup or lookup+draft.")
+]
+LookupStore = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts in it.")
+]
+Calibration = Annotated[
+    str, typer.Option(help="Costs that auto decides by: kept (measured once), refresh (now) or off (guessed).")
+]
 Tree = Annotated[
     str | None,
     typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, or "dynamic"; default: a chain.'),

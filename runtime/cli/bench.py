@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from pilotfish.runtime import bench as measuring
 from pilotfish.runtime.bench_prompts import fixed_prompt, prompts_from_file
-from pilotfish.runtime.bench_report import SCHEMA, categories, outputs_equal, summarise
+from pilotfish.runtime.bench_report import SCHEMA, categories, category_details, outputs_equal, summarise
 from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
@@ -102,6 +102,7 @@ def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, p
         "machine": describe_machine(),
         "runs": [summarise(mode, group, peak) for mode, group in samples.items()],
         "categories": categories(samples),
+        "category_details": category_details(samples),
         "outputs_equal": outputs_equal(samples),
         "verify_ms": {
             str(rows): time for rows, time in measuring.verify_ms(engine, context=context, repeats=pass_repeats).items()
@@ -159,18 +160,12 @@ _RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _show_categories(report: dict[str, Any]) -> None:
+    modes = [run["mode"] for run in report["runs"]]
     rows = [
-        (
-            name,
-            f"{values['plain_tokens_per_s']:.1f}",
-            _optional(values.get("draft_tokens_per_s"), "{:.1f}"),
-            _optional(values.get("speedup"), "{:.2f}"),
-            _optional(values.get("acceptance_rate"), "{:.1%}"),
-        )
-        for name, values in report["categories"].items()
+        (name, f"{speeds['plain']:.1f}", *(f"{speeds[mode] / speeds['plain']:.2f} x" for mode in modes[1:]))
+        for name, speeds in report["categories"].items()
     ]
-    header = ("category", "plain tokens/s", "draft tokens/s", "speed-up", "acceptance rate")
-    out().print(table("by category, medians", header, rows))
+    out().print(table("by category, medians", ("category", "plain tokens/s", *modes[1:]), rows))
 
 
 def _optional(value: float | None, form: str) -> str:

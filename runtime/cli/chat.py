@@ -17,13 +17,16 @@ from pilotfish.runtime.options import GenerateKeywords
 
 from .arguments import (
     Bundle,
+    Calibration,
     Device,
     DraftTokens,
+    LookupStore,
     MaxContext,
     MaxNewTokens,
     MemoryBudget,
     MinP,
     Seed,
+    Source,
     Temperature,
     Threads,
     TopK,
@@ -106,6 +109,7 @@ def chat(
     system: System = None,
     drop_oldest: DropOldest = False,
     max_new_tokens: MaxNewTokens = 512,
+    source: Source = "auto",
     draft_tokens: DraftTokens = None,
     tree: Tree = None,
     tree_nodes: TreeNodes = None,
@@ -119,10 +123,13 @@ def chat(
     threads: Threads = None,
     memory_budget: MemoryBudget = None,
     max_context: MaxContext = None,
+    calibration: Calibration = "kept",
+    lookup_store: LookupStore = None,
 ) -> None:
     """Chat with a bundle; answers go to stdout, one input line is one message."""
     options = GenerateKeywords(
         max_new_tokens=max_new_tokens,
+        source=source,
         num_draft_tokens=draft_tokens,
         tree=tree,
         tree_nodes=tree_nodes,
@@ -139,6 +146,8 @@ def chat(
         threads=threads,
         memory_budget=memory_budget,
         max_context=max_context,
+        calibration=calibration,
+        lookup_store=lookup_store,
         max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
     ) as engine:
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")

@@ -15,14 +15,17 @@ from pilotfish.runtime.options import GenerateKeywords
 
 from .arguments import (
     Bundle,
+    Calibration,
     Device,
     DraftTokens,
     Json,
+    LookupStore,
     MaxContext,
     MaxNewTokens,
     MemoryBudget,
     MinP,
     Seed,
+    Source,
     Temperature,
     Threads,
     TopK,
@@ -31,15 +34,18 @@ from .arguments import (
     TreeDepth,
     TreeNodes,
 )
-from .console import note, write_json
+from .console import note, notes, table, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from pilotfish.runtime.results import Event, Stats
+    from pilotfish.runtime.results import Event, Round, Stats
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; -: read it from stdin.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the bundle's chat template.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show on stderr what each round was to draft, and what came of it.")
+]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
 
 
@@ -49,6 +55,7 @@ def run(
     *,
     raw: Raw = False,
     max_new_tokens: MaxNewTokens = 256,
+    source: Source = "auto",
     draft_tokens: DraftTokens = None,
     tree: Tree = None,
     tree_nodes: TreeNodes = None,
@@ -59,16 +66,20 @@ def run(
     min_p: MinP = 0.0,
     seed: Seed = None,
     stop: Stop = None,
+    explain: Explain = False,
     device: Device = "cpu",
     threads: Threads = None,
     memory_budget: MemoryBudget = None,
     max_context: MaxContext = None,
+    calibration: Calibration = "kept",
+    lookup_store: LookupStore = None,
     json_file: Json = None,
 ) -> None:
     """Answer a prompt, or continue it with --raw, and stream the text to stdout."""
     text = sys.stdin.read() if prompt == "-" else prompt
     options = GenerateKeywords(
         max_new_tokens=max_new_tokens,
+        source=source,
         num_draft_tokens=draft_tokens,
         tree=tree,
         tree_nodes=tree_nodes,
@@ -79,6 +90,7 @@ def run(
         min_p=min_p,
         seed=seed,
         stop=stop or (),
+        explain=explain,
     )
     with Engine(
         bundle,
@@ -86,6 +98,8 @@ def run(
         threads=threads,
         memory_budget=memory_budget,
         max_context=max_context,
+        calibration=calibration,
+        lookup_store=lookup_store,
         max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
     ) as engine:
         if raw or engine.manifest.chat_template is None:
@@ -95,9 +109,33 @@ def run(
         with stream:
             print_events(stream)
             result = stream.result()
+    if explain:
+        explain_rounds(result.rounds)
     note(summary(result.stats))
     content = dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate}
     write_json(json_file, content)
+
+
+def explain_rounds(rounds: Sequence[Round]) -> None:
+    """Write a table of the rounds to stderr."""
+    rows = [
+        (
+            str(index),
+            _planned(each),
+            f"{each.expected_tokens:.2f}",
+            f"{1e3 * each.expected_seconds:.2f}",
+            str(each.num_tokens),
+        )
+        for index, each in enumerate(rounds, 1)
+    ]
+    header = ("round", "drafts", "tokens expected", "ms expected", "tokens")
+    notes().print(table("rounds", header, rows))
+
+
+def _planned(each: Round) -> str:
+    parts = [f"{each.num_lookup} by lookup"] if each.num_lookup else []
+    parts += [f"up to {each.num_model} by the draft model"] if each.num_model else []
+    return (" and ".join(parts) or "plain") + ("" if each.reason == "best" else f" ({each.reason})")
 
 
 def print_events(events: Iterable[Event]) -> None:
@@ -119,6 +157,8 @@ def summary(stats: Stats) -> str:
     )
     if stats.num_drafted:
         line += f", {stats.acceptance_rate:.0%} of the draft accepted, {stats.acceptance_length:.2f} tokens a round"
+    if stats.num_lookup_drafted:
+        line += f" ({stats.num_lookup_accepted} by lookup, {stats.num_model_accepted} by the draft model)"
     if stats.lossy:
         line += " (LOSSY: typical acceptance)"
     return line

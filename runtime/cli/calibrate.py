@@ -1,0 +1,41 @@
+"""``pilotfish calibrate``: what passes cost on this machine, measured now and kept."""
+
+from __future__ import annotations
+
+from pilotfish.bindings import Model
+from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.speculation import cache_folder
+
+from .arguments import Bundle, Device, Json, MaxContext, Threads
+from .console import out, show, table, write_json
+
+ROWS = (1, 2, 3, 4, 6, 8)
+CONTEXTS = (32, 512)
+
+
+def calibrate(
+    bundle: Bundle,
+    *,
+    device: Device = "cpu",
+    threads: Threads = None,
+    max_context: MaxContext = None,
+    json_file: Json = None,
+) -> None:
+    """Measure what passes cost on this machine, and keep the numbers for the source auto."""
+    with Engine(bundle, device=device, threads=threads, max_context=max_context, calibration="refresh") as engine:
+        models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}
+        costs = {
+            name: {
+                str(context): {str(rows): 1e3 * engine.pass_cost(rows, context=context, model=model) for rows in ROWS}
+                for context in CONTEXTS
+            }
+            for name, model in models.items()
+        }
+    rows = [
+        (f"{name}, after {context} tokens", *(f"{milliseconds:.2f}" for milliseconds in by_rows.values()))
+        for name, by_context in costs.items()
+        for context, by_rows in by_context.items()
+    ]
+    out().print(table("ms of a pass", ("rows", *map(str, ROWS)), rows))
+    show(f"kept in {cache_folder()}")
+    write_json(json_file, {"ms": costs, "folder": str(cache_folder())})
