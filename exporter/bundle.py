@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .errors import BundleCorruptError, BundleMissingError
 from .files import sha256_of
-from .manifest import FileEntry, Manifest, TokenizerEntry, parse_manifest
+from .manifest import FileEntry, HeadEntry, Manifest, ModelEntry, TokenizerEntry, parse_manifest
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
@@ -40,13 +40,19 @@ def check_bundle(folder: Path) -> Manifest:
     entries: list[FileEntry | TokenizerEntry] = [manifest.tokenizer]
     for model in manifest.models.values():
         entries += [model.graph, model.weights]
+    head = manifest.head
+    if head is not None:
+        entries += [*head.graphs.values(), head.weights]
     for entry in entries:
         _check_file(folder, entry)
-    for model in manifest.models.values():
-        for tensor in model.tensors:
-            if tensor.offset + tensor.bytes > model.weights.bytes:
-                end, size = tensor.offset + tensor.bytes, model.weights.bytes
-                raise BundleCorruptError(f"tensor {tensor.name} ends at byte {end}, {model.weights.file} has {size}")
+    parts: list[ModelEntry | HeadEntry] = [*manifest.models.values()]
+    if head is not None:
+        parts.append(head)
+    for part in parts:
+        for tensor in part.tensors:
+            if tensor.offset + tensor.bytes > part.weights.bytes:
+                end, size = tensor.offset + tensor.bytes, part.weights.bytes
+                raise BundleCorruptError(f"tensor {tensor.name} ends at byte {end}, {part.weights.file} has {size}")
     return manifest
 
 

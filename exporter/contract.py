@@ -52,8 +52,22 @@ def value_cache(layer: int) -> str:
 
 
 def logits_port(num_logits: int | str = "num_logits") -> Port:
-    """The graph's one output; num_logits is vocab_size, or less in a draft with a trimmed head."""
+    """The output of every model; num_logits is vocab_size, or less in a draft with a trimmed head."""
     return Port("logits", "f32", ("num_outputs", num_logits))
+
+
+# Of a target that carries a head: rows whose residual streams are wanted. Empty if the caller does not bind it.
+HIDDEN_ROWS = Port("hidden_rows", "int32", ("num_hidden",))
+
+
+def aux_hidden(tap: int | str) -> str:
+    """Name of the residual stream into layer `tap`; tap num_layers is the stream into the final norm."""
+    return f"aux_hidden.{tap}"
+
+
+def aux_hidden_port(tap: int | str, hidden_size: int | str = "hidden_size") -> Port:
+    """An output of a target that carries a head."""
+    return Port(aux_hidden(tap), "f32", ("num_hidden", hidden_size))
 
 
 EMBEDDING_ATTRIBUTES = ("format", "num_rows", "num_columns", "scale")

@@ -16,9 +16,15 @@ _DTYPES = {"u8": ir.DataType.UINT8, "f32": ir.DataType.FLOAT}
 
 
 def write_graph(model: ir.Model, plan: Plan, tensors: tuple[StoredTensor, ...], weights_file: str, path: Path) -> None:
-    """Writes `path`; every tensor refers to its place in `weights_file`, which lies beside it."""
+    """Writes `path`; every tensor refers to its place in `weights_file`, which lies beside it.
+
+    Inputs that may be left out keep their defaults in the graph's own file.
+    """
     graph = model.graph
+    defaults = [value for value in graph.initializers.values() if value.is_graph_input()]
     graph.initializers.clear()
+    for value in defaults:
+        graph.register_initializer(value)
     for tensor in tensors:
         value = plan.values[tensor.name]
         value.shape = ir.Shape(tensor.shape)
@@ -41,5 +47,4 @@ def write_graph(model: ir.Model, plan: Plan, tensors: tuple[StoredTensor, ...], 
             output.metadata_props.clear()
             if not output.is_graph_output():
                 output.name = f"{node.name}.out"
-    graph.name = "decoder"
     ir.save(model, path)

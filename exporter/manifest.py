@@ -60,6 +60,14 @@ class SourceEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TapReference:
+    """What torch has at a target's taps: the first columns of each, at the last of `ids`."""
+
+    ids: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]  # [num_taps, columns]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model of the bundle."""
 
@@ -83,6 +91,38 @@ class ModelEntry:
     source: SourceEntry
     parity: dict[str, float]
     logit_ids: tuple[int, ...] | None = None  # token of each row of the logits, ascending; None: row j is token j
+    taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
+    tap_reference: TapReference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCacheEntry:
+    """The cache of a head that has a decoder layer."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_positions: int
+    cache_dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadEntry:
+    """A head on the target's residual streams."""
+
+    kind: str
+    graphs: dict[str, FileEntry]  # by role
+    weights: FileEntry
+    tensors: tuple[StoredTensor, ...]
+    taps: tuple[int, ...]
+    num_predictions: int
+    state_size: int
+    num_logits: int
+    logit_ids: tuple[int, ...] | None
+    cache: HeadCacheEntry | None
+    format: str
+    parameters: int
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +133,7 @@ class Manifest:
     tokenizer: TokenizerEntry
     chat_template: str | None
     models: dict[str, ModelEntry]
+    head: HeadEntry | None = None
 
     def to_json(self) -> str:
         """The text of manifest.json."""

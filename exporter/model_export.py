@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from .load import Checkpoint
+    from .manifest import TapReference
     from .options import ExportOptions
     from .progress import Progress
+    from .sources import WeightSource
     from .tokenizer import TokenizerInfo
 
 
@@ -64,7 +66,10 @@ class ExportedModel:
     graph_path: Path
     weights_path: Path
     max_positions: int
+    source: WeightSource
+    taps: tuple[int, ...]
     parity: Parity | None
+    tap_reference: TapReference | None
 
 
 def export_model(
@@ -73,10 +78,11 @@ def export_model(
     tokenizer: TokenizerInfo,
     folder: Path,
     *,
+    taps: tuple[int, ...],
     options: ExportOptions,
     progress: Progress,
 ) -> ExportedModel:
-    """Writes `name`.onnx and `name`.bin into `folder`.
+    """Writes `name`.onnx and `name`.bin into `folder`; taps: residual streams that the graph gives out for a head.
 
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
@@ -91,7 +97,7 @@ def export_model(
     vocabulary = _draft_vocabulary(checkpoint, tokenizer, options) if name == "draft" else None
     logit_ids = None if vocabulary is None else vocabulary.ids
     num_layers = int(checkpoint.config.num_hidden_layers)
-    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, logit_ids)
+    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, logit_ids=logit_ids, taps=taps)
     progress.advance()
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
@@ -100,10 +106,10 @@ def export_model(
     tensors = write_weights(plan, source, tables, weights_path, progress.advance)
     write_graph(graph, plan, tensors, weights_path.name, graph_path)
 
-    parity = None
+    parity = reference = None
     if options.parity:
         progress.stage(f"compare {name} with torch", NUM_STEPS)
-        parity = check_parity(
+        parity, reference = check_parity(
             graph_path,
             weights_path,
             plan,
@@ -112,10 +118,23 @@ def export_model(
             source=source,
             ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, max_positions)),
             cache_dtype=options.cache_dtype,
+            taps=taps,
             advance=progress.advance,
         )
     return ExportedModel(
-        checkpoint, graph.graph, plan, formats, vocabulary, tensors, graph_path, weights_path, max_positions, parity
+        checkpoint=checkpoint,
+        graph=graph.graph,
+        plan=plan,
+        formats=formats,
+        vocabulary=vocabulary,
+        tensors=tensors,
+        graph_path=graph_path,
+        weights_path=weights_path,
+        max_positions=max_positions,
+        source=source,
+        taps=taps,
+        parity=parity,
+        tap_reference=reference,
     )
 
 
@@ -157,6 +176,8 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         parameters=sum(math.prod(plan.shape(name)) for name in used),
         source=SourceEntry(checkpoint.id, checkpoint.sha256, checkpoint.licence),
         parity=asdict(exported.parity) if exported.parity is not None else {},
+        taps=exported.taps,
+        tap_reference=exported.tap_reference,
     )
 
 

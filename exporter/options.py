@@ -53,6 +53,7 @@ class ExportOptions:
 
     target, draft: weight formats of the two models; a part that is None follows the checkpoint's own blocks (of a
         GGUF file), or DEFAULT_FORMATS where its weights are plain.
+    head_format: weight format of all matrices of a head.
     cache_dtype: "f16" or "f32", the type of the key and value caches.
     draft_vocab: the draft's head scores so many ids only; None scores all.
     draft_vocab_text: a text file whose most frequent tokens these ids are; None takes ids 0 .. draft_vocab - 1, which
@@ -69,6 +70,7 @@ class ExportOptions:
 
     target: FormatChoice = FormatChoice()
     draft: FormatChoice = FormatChoice()
+    head_format: str = "int8"
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
     draft_vocab_text: Path | None = None
@@ -79,6 +81,8 @@ class ExportOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        if self.head_format not in FORMATS:
+            raise OptionError(f"head_format is {self.head_format!r}; choose one of {', '.join(FORMATS)}")
         if self.cache_dtype not in CACHE_DTYPES:
             raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
         if self.draft_vocab is not None and self.draft_vocab < 1:

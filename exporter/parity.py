@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from .contract import key_cache, value_cache
+from .contract import HIDDEN_ROWS, aux_hidden, key_cache, value_cache
 from .errors import OptionError, ParityError
 from .parity_text import TEXT
-from .reference_model import StoredWeights, torch_logits
+from .reference_model import StoredWeights, torch_logits, torch_streams
+from .taps_check import check_taps, tap_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig
 
+    from .manifest import TapReference
     from .passes import Plan
     from .sources import WeightSource
     from .weights import StoredTensor
@@ -74,18 +76,20 @@ def check_parity(
     source: WeightSource,
     ids: list[int],
     cache_dtype: str,
+    taps: tuple[int, ...] = (),
     advance: Callable[[], None],
-) -> Parity:
-    """Runs `ids` three times and compares.
+) -> tuple[Parity, TapReference | None]:
+    """Runs `ids` three times and compares; with taps, gives torch's values there as a reference.
 
     Raises:
         ParityError: KL over the tolerance of the coarsest format used; the message has the number and the limit.
         OptionError: onnxruntime or pilotfish's library is not installed.
     """
-    exported = graph_logits(graph, ids, cache_dtype)
+    exported, *streams = graph_outputs(graph, ids, cache_dtype, ["logits", *map(aux_hidden, taps)])
     advance()
     stored = StoredWeights(plan, tensors, weights)
-    same = torch_logits(config, stored.read, stored.read_head, ids)
+    same, expected_streams = torch_streams(config, stored.read, stored.read_head, ids)
+    check_taps(graph.stem, dict(zip(taps, streams, strict=True)), expected_streams)
     advance()
     original = torch_logits(config, source.read, source.read, ids)
     if plan.logit_ids is not None:
@@ -95,7 +99,7 @@ def check_parity(
     used = [_TOLERANCES[weight.format] for weight in plan.weights.values()]
     _check(graph.stem, "the same integers", parity.kl, max(item.kl for item in used))
     _check(graph.stem, "the original weights", parity.original_kl, max(item.original_kl for item in used))
-    return parity
+    return parity, tap_reference(ids, taps, expected_streams) if taps else None
 
 
 def parity_ids(tokenizer_json: str, num_tokens: int) -> list[int]:
@@ -104,7 +108,12 @@ def parity_ids(tokenizer_json: str, num_tokens: int) -> list[int]:
 
 
 def graph_logits(graph: Path, ids: list[int], cache_dtype: str) -> Array:
-    """Logits f32 [num_tokens, num_logits] of the exported graph, in two passes so that the cache is read back."""
+    """Logits f32 [num_tokens, num_logits] of the exported graph, see `graph_outputs`."""
+    return graph_outputs(graph, ids, cache_dtype, ["logits"])[0]
+
+
+def graph_outputs(graph: Path, ids: list[int], cache_dtype: str, names: list[str]) -> list[Array]:
+    """Outputs of the exported graph at every token, in two passes so that the cache is read back."""
     session = _session(graph)
     num_blocks = -(-len(ids) // _BLOCK_SIZE)
     caches = {}
@@ -113,8 +122,8 @@ def graph_logits(graph: Path, ids: list[int], cache_dtype: str) -> Array:
             shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
             caches[port.name] = np.zeros(shape, dtype=_CACHE_TYPES[cache_dtype])
     split = 2 * len(ids) // 3
-    passes = [_run(session, caches, ids, 0, split), _run(session, caches, ids, split, len(ids))]
-    return np.concatenate(passes)
+    passes = [_run(session, caches, ids, span, names) for span in ((0, split), (split, len(ids)))]
+    return [np.concatenate(parts) for parts in zip(*passes, strict=True)]
 
 
 def _session(graph: Path) -> Any:
@@ -131,8 +140,11 @@ def _session(graph: Path) -> Any:
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
-def _run(session: Any, caches: dict[str, Array], ids: list[int], start: int, end: int) -> Array:
+def _run(
+    session: Any, caches: dict[str, Array], ids: list[int], span: tuple[int, int], names: list[str]
+) -> list[Array]:
     """One pass over rows start..end of the sequence; the caches are bound, so the operator writes into them."""
+    start, end = span
     rows = end - start
     num_blocks = next(iter(caches.values())).shape[0]
     inputs = {
@@ -144,12 +156,15 @@ def _run(session: Any, caches: dict[str, Array], ids: list[int], start: int, end
         "tree_mask": np.zeros(0, dtype=np.uint64),
         "output_rows": np.arange(rows, dtype=np.int32),
     }
+    if len(names) > 1:
+        inputs[HIDDEN_ROWS.name] = inputs["output_rows"]
     binding = session.io_binding()
     for name, value in {**inputs, **caches}.items():
         binding.bind_input(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
-    binding.bind_output("logits", "cpu")
+    for name in names:
+        binding.bind_output(name, "cpu")
     session.run_with_iobinding(binding)
-    return np.asarray(binding.copy_outputs_to_cpu()[0])
+    return [np.asarray(output) for output in binding.copy_outputs_to_cpu()]
 
 
 def _compare(reference: Array, found: Array) -> tuple[float, float, float, float]:

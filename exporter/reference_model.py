@@ -29,6 +29,13 @@ def torch_logits(config: PretrainedConfig, read: Reader, read_head: Reader, ids:
     `read` gives a parameter by its checkpoint name. The output layer's comes from `read_head`: where it shares the
     embedding's tensor, it may be stored in another format or with fewer rows.
     """
+    return torch_streams(config, read, read_head, ids)[0]
+
+
+def torch_streams(
+    config: PretrainedConfig, read: Reader, read_head: Reader, ids: list[int]
+) -> tuple[Array, list[Array]]:
+    """The same logits, and the residual streams into each layer and into the final norm, f32 [num_tokens, hidden]."""
     with torch.device("meta"):
         model = new_model(config, "sdpa")
     names = first_names(model)
@@ -41,9 +48,13 @@ def torch_logits(config: PretrainedConfig, read: Reader, read_head: Reader, ids:
             model.set_submodule(name, type(module)(config))
         else:
             _load_on_demand(module, name, names, read_head if module is head else read)
+    streams: list[Array] = []
+    decoder: Any = model.base_model
+    for module in (*decoder.layers, decoder.norm):
+        module.register_forward_pre_hook(lambda _module, arguments: streams.append(arguments[0][0].numpy().copy()))
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-    return np.asarray(logits.numpy())
+    return np.asarray(logits.numpy()), streams
 
 
 def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], read: Reader) -> None:

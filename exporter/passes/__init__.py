@@ -19,6 +19,7 @@ from .residual import fold_residual
 from .rms_norm import fuse_rms_norm
 from .rotary import fuse_rotary
 from .swiglu import fuse_swiglu
+from .taps import add_taps
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,10 +30,17 @@ __all__ = ["PackedWeight", "Plan", "Vector", "fuse"]
 
 
 def fuse(
-    model: ir.Model, formats: ModelFormats, cache_dtype: str, num_layers: int, logit_ids: tuple[int, ...] | None = None
+    model: ir.Model,
+    formats: ModelFormats,
+    cache_dtype: str,
+    num_layers: int,
+    *,
+    logit_ids: tuple[int, ...] | None = None,
+    taps: tuple[int, ...] = (),
 ) -> Plan:
     """Rewrites a traced decoder in place to 5 nodes a layer and returns the plan of its stored tensors.
 
+    taps: residual streams that become outputs, see `add_taps`.
     logit_ids: the only ids that the head scores; None: the whole vocabulary.
 
     Raises:
@@ -55,5 +63,6 @@ def fuse(
     check_fused(model, num_layers)
     plan.sort(model.graph)
     finish_ports(model, plan, attentions, shared, cache_dtype)
+    add_taps(model, plan, taps)
     model.graph.opset_imports[contract.DOMAIN] = contract.DOMAIN_VERSION
     return plan

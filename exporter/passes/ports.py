@@ -35,6 +35,7 @@ def finish_ports(
 ) -> None:
     """Replaces the traced inputs by the contract's, registers the stored tensors and names the logits."""
     graph = model.graph
+    graph.name = "decoder"
     graph.inputs.clear()
     graph.initializers.clear()
     graph.inputs.extend(shared.values())

@@ -31,6 +31,11 @@ LmHead = Annotated[str | None, typer.Option(help=f"The same for the output layer
 DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_OWN} int8.")]
 DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_OWN} int4.")]
 DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_OWN} int4.")]
+Head = Annotated[
+    str | None,
+    typer.Option(help="Medusa heads, an MLP speculator or an EAGLE head for TARGET: a hub id or folder."),
+]
+HeadFormat = Annotated[str, typer.Option(help="Format of the head's matrices.")]
 DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]
 DraftVocabText = Annotated[
     Path | None,
@@ -57,6 +62,8 @@ def export(
     draft_lm_head: DraftLmHead = None,
     draft_vocab: DraftVocab = None,
     draft_vocab_text: DraftVocabText = None,
+    head: Head = None,
+    head_format: HeadFormat = "int8",
     cache_dtype: CacheType = "f16",
     max_positions: MaxPositions = None,
     tokenizer: TokenizerFrom = None,
@@ -65,7 +72,7 @@ def export(
     overwrite: Overwrite = False,
     json_file: Json = None,
 ) -> None:
-    """Export a target, and a draft to speculate with, into one bundle."""
+    """Export a target, and a draft or head to speculate with, into one bundle."""
     try:
         from pilotfish import exporter  # noqa: PLC0415 - needs the extra, and torch takes seconds to import
     except ImportError as error:
@@ -77,6 +84,7 @@ def export(
             cache_dtype=cache_dtype,
             draft_vocab=draft_vocab,
             draft_vocab_text=draft_vocab_text,
+            head_format=head_format,
             max_positions=max_positions,
             tokenizer=tokenizer,
             parity=not no_parity,
@@ -84,7 +92,7 @@ def export(
             overwrite=overwrite,
         )
         with Bars() as bars:
-            result = exporter.export(target, out_dir, draft=draft, options=options, progress=bars)
+            result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)
     except exporter.ExportError as error:
         raise InvalidArgumentError(str(error)) from error
     show_result(result)

@@ -81,6 +81,12 @@ def show_result(result: ExportResult) -> None:
         if model.num_logits < model.vocab_size:
             covered = "" if model.logit_coverage is None else f", {model.logit_coverage:.2%} of the text's tokens"
             show(f"{model.name} scores {model.num_logits} of {model.vocab_size} ids{covered}")
+    if result.head is not None:
+        head = result.head
+        show(
+            f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
+            f"{format_bytes(head.bytes)}, reads the streams into layers {', '.join(map(str, head.taps))}"
+        )
     for model in result.models:
         if model.parity is not None:
             differences = ", ".join(f"{key} {value:.4g}" for key, value in _parity(model).items())
@@ -94,4 +100,5 @@ def _parity(model: ModelSummary) -> dict[str, Any]:
 def numbers(result: ExportResult) -> dict[str, Any]:
     """The same for --json."""
     models = [dataclasses.asdict(model) for model in result.models]
-    return {"folder": str(result.folder), "bytes": result.bytes, "models": models}
+    head = None if result.head is None else dataclasses.asdict(result.head)
+    return {"folder": str(result.folder), "bytes": result.bytes, "models": models, "head": head}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from pilotfish.exporter import contract
+from pilotfish.exporter import contract, manifest
 
 GRAPH = Path(__file__).parents[2] / "native" / "GRAPH.md"
 
@@ -75,3 +77,25 @@ def test_domain_and_versions(text: str) -> None:
     assert f"(domain `{contract.DOMAIN}`, version {contract.DOMAIN_VERSION})" in text
     assert f'"format": "{contract.BUNDLE_FORMAT}", "format_version": {contract.BUNDLE_VERSION}' in text
     assert f"multiples of {contract.TENSOR_ALIGNMENT}" in text
+
+
+def test_ports_of_heads(text: str) -> None:
+    rows, stream = table(text, "| port with a head | type, shape | meaning |")
+    port = contract.HIDDEN_ROWS
+    assert rows[:2] == [f"`{port.name}`", f"{port.dtype} [{', '.join(map(str, port.axes))}]"]
+    port = contract.aux_hidden_port(7)
+    assert stream[0] == f"-> `{contract.aux_hidden('{k}')}`"
+    assert port.name == "aux_hidden.7"
+    assert stream[1] == f"{port.dtype} [{', '.join(map(str, port.axes))}]"
+
+
+def test_the_manifest_has_the_documented_fields(text: str) -> None:
+    example = json.loads(text[text.index("```json") + 7 :].split("```", maxsplit=1)[0])
+    documented = {
+        manifest.ModelEntry: example["models"]["target"],
+        manifest.HeadEntry: example["head"],
+        manifest.HeadCacheEntry: example["head"]["cache"],
+        manifest.TapReference: example["models"]["target"]["tap_reference"],
+    }
+    for kind, fields in documented.items():
+        assert sorted(fields) == sorted(field.name for field in dataclasses.fields(kind))

@@ -1,0 +1,49 @@
+"""Heads on the target's own hidden states: readers of published layouts, and their graphs. One file a kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import eagle, medusa, mlp_speculator
+from .checkpoint import HeadCheckpoint, open_head
+from .head_model import CacheShape, HeadModel
+from .tensor_source import TargetParts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CacheShape", "HeadCheckpoint", "HeadModel", "TargetParts", "build_head", "open_head", "taps_of"]
+
+_TAPS: dict[str, Callable[[HeadCheckpoint, int], tuple[int, ...]]] = {
+    "medusa": medusa.taps,
+    "mlp_speculator": mlp_speculator.taps,
+    "eagle": eagle.taps,
+    "eagle3": eagle.taps,
+}
+
+
+def taps_of(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
+    """The residual streams of a target of `num_layers` layers that the head reads.
+
+    Tap k is the stream into layer k; tap num_layers is the one into the final norm.
+
+    Raises:
+        CheckpointError: a tap that the target does not have.
+    """
+    return _TAPS[checkpoint.kind](checkpoint, num_layers)
+
+
+def build_head(
+    checkpoint: HeadCheckpoint, target: TargetParts, format_name: str, *, max_positions: int, cache_dtype: str
+) -> HeadModel:
+    """The head's graphs and the plan of their stored tensors.
+
+    Raises:
+        CheckpointError: another hidden size or vocabulary than the target's, or a missing tensor.
+        UnsupportedModelError: a variant of the layout that the graphs cannot express.
+    """
+    if checkpoint.kind == "medusa":
+        return medusa.build(checkpoint, target, format_name)
+    if checkpoint.kind == "mlp_speculator":
+        return mlp_speculator.build(checkpoint, target, format_name)
+    return eagle.build(checkpoint, target, format_name, max_positions, cache_dtype)

@@ -1,0 +1,149 @@
+"""A published head on disk: its configuration and tensors, and which kind its tensor names show it to be."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+
+from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
+
+_FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
+_INDEX = "model.safetensors.index.json"
+_HUB_FILES = ["*.json", "*.safetensors", "*.pt", "*.bin", "README.md"]
+_PREFIXES = ("speculator.", "medusa_head.", "model.")  # of all names, in some releases
+_KINDS = {  # in order: the first whose pattern fits a tensor's name
+    "eagle3": re.compile(r"midlayer\."),
+    "mlp_speculator": re.compile(r"emb\.0\.weight"),
+    "medusa": re.compile(r"\d+\.0\.linear\.weight"),
+    "eagle": re.compile(r"layers\.0\.self_attn\.q_proj\.weight"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCheckpoint:
+    """A head's checkpoint; tensors stay on disk until they are read where the file's format allows it."""
+
+    id: str
+    kind: str  # a key of _KINDS
+    config: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """A value of config.json.
+
+        Raises:
+            CheckpointError: it is missing and has no default.
+        """
+        value = self.config.get(name, default)
+        if value is None:
+            raise CheckpointError(f"{self.id}: config.json lacks {name}, which a {self.kind} head needs")
+        return value
+
+    def tensor(self, name: str, *shape: int) -> torch.Tensor:
+        """A tensor of exactly this shape.
+
+        Raises:
+            CheckpointError: it is missing or has another shape.
+        """
+        if name not in self.tensors:
+            raise CheckpointError(f"{self.id} has no tensor {name}, which a {self.kind} head needs")
+        found = tuple(self.tensors[name].shape)
+        if found != shape:
+            raise CheckpointError(f"{self.id}: tensor {name} is {list(found)}, expected {list(shape)}")
+        return self.tensors[name]
+
+    def refuse_others(self, known: set[str]) -> None:
+        """Refuses tensors that no part of the head reads: it would be another computation.
+
+        Raises:
+            UnsupportedModelError: there are some.
+        """
+        others = sorted(self.tensors.keys() - known)
+        if others:
+            raise UnsupportedModelError(
+                f"{self.id} has {len(others)} tensors that a {self.kind} head of this exporter does not use, such as "
+                f"{others[0]}; this variant is not supported"
+            )
+
+
+def open_head(name: str) -> HeadCheckpoint:
+    """Opens a folder or hub id.
+
+    Raises:
+        CheckpointError: no such folder or id, no weights, or a file that cannot be read.
+        UnsupportedModelError: tensors of no known kind of head.
+    """
+    folder = Path(name) if Path(name).exists() else _download(name)
+    config = _config(folder)
+    tensors = _without_prefix(_tensors(folder))
+    kind = next((kind for kind, pattern in _KINDS.items() if any(map(pattern.match, tensors))), None)
+    if kind is None:
+        raise UnsupportedModelError(
+            f"{name} is no head of a known layout ({', '.join(_KINDS)}): it has tensors such as {min(tensors)}"
+        )
+    return HeadCheckpoint(folder.name if folder == Path(name) else name, kind, config, tensors)
+
+
+def _download(name: str) -> Path:
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise CheckpointError(f"head {name} does not exist")
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(f"head {name} is neither a folder nor on a hub that can be reached") from error
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    index = folder / _INDEX
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    else:
+        names = [name for name in _FILES if (folder / name).is_file()][:1]
+    if not names:
+        raise CheckpointError(f"{folder} has no weights; expected one of {', '.join(_FILES)}")
+    tensors: dict[str, torch.Tensor] = {}
+    for name in names:
+        tensors.update(_file(folder / name))
+    if not tensors:
+        raise CheckpointError(f"{folder / names[0]} holds no tensor")
+    return tensors
+
+
+def _file(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (SafetensorError, OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path} cannot be read as tensors alone: {str(error).splitlines()[0]}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(item, torch.Tensor) for item in loaded.values()):
+        raise CheckpointError(f"{path} is not a table of tensors")
+    return loaded
+
+
+def _without_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in tensors):
+            return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return tensors

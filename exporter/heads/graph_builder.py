@@ -1,0 +1,134 @@
+"""Writes a head's graphs node by node, in the operators of native/GRAPH.md and a few of ONNX's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from pilotfish.exporter import contract
+from pilotfish.exporter.options import ModelFormats
+from pilotfish.exporter.passes import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .tensor_source import TensorSource
+
+OPSET = 21
+IR_VERSION = 10
+_DTYPES = {
+    "int32": ir.DataType.INT32,
+    "uint64": ir.DataType.UINT64,
+    "f16": ir.DataType.FLOAT16,
+    "f32": ir.DataType.FLOAT,
+}
+
+
+def new_plan(format_name: str) -> Plan:
+    """The plan of a head's stored tensors, all matrices in one format; its graphs share it."""
+    return Plan(ModelFormats(format_name, format_name, format_name), None, {})
+
+
+class GraphBuilder:
+    """One graph."""
+
+    def __init__(self, name: str, plan: Plan, source: TensorSource) -> None:
+        """Start a graph whose matrices and vectors are added to `plan`."""
+        self._name = name
+        self._source = source
+        self.plan = dataclasses.replace(plan, values={})  # values belong to one graph
+        self._inputs: list[ir.Value] = []
+        self._nodes: list[ir.Node] = []
+        self._outputs: list[ir.Value] = []
+
+    def input(self, name: str, dtype: str, axes: Sequence[str | int]) -> ir.Value:
+        """A new graph input."""
+        value = ir.Value(name=name, type=ir.TensorType(_DTYPES[dtype]), shape=ir.Shape(axes))
+        self._inputs.append(value)
+        return value
+
+    def output(self, value: ir.Value, name: str, axes: Sequence[str | int]) -> None:
+        """Makes a node's result a graph output."""
+        value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), ir.Shape(axes)
+        self._outputs.append(value)
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        attributes: Mapping[str, str | int | float] | None = None,
+    ) -> ir.Value:
+        """A node with one result."""
+        node = ir.node(op_type, inputs, dict(attributes or {}), domain=domain)
+        self._nodes.append(node)
+        return node.outputs[0]
+
+    def linear(
+        self,
+        x: ir.Value,
+        name: str,
+        sources: Sequence[str],
+        *,
+        bias: Sequence[str] = (),
+        norm: tuple[str, float] | None = None,
+        residual: ir.Value | None = None,
+        swiglu: bool = False,
+    ) -> ir.Value:
+        """A packed Linear over the rows of `sources`; norm: weight and epsilon of an RMSNorm of x before it."""
+        role = "lm_head" if name.startswith("lm_head") else "linear"
+        weight = self.plan.weight(name, [self._parameter(item) for item in sources], role, interleaved=swiglu)
+        attributes: dict[str, str | int | float] = {
+            "format": weight.format,
+            "in_features": weight.in_features,
+            "out_features": weight.out_features,
+            "activation": "swiglu" if swiglu else "none",
+            "norm_epsilon": norm[1] if norm else 0.0,
+        }
+        stored_bias = self.vector(f"{weight.name}_bias", bias) if bias else None
+        stored_norm = self.vector(f"{weight.name}_norm", [norm[0]]) if norm else None
+        value = self.plan.value(weight.name)
+        return self.op(
+            "Linear", x, value, stored_bias, stored_norm, residual, domain=contract.DOMAIN, attributes=attributes
+        )
+
+    def embedding(self, ids: ir.Value, name: str, source: str, scale: float = 1.0) -> ir.Value:
+        """Rows of a packed embedding."""
+        weight = self.plan.weight(name, [self._parameter(source)], "embedding")
+        attributes: dict[str, str | int | float] = {
+            "format": weight.format,
+            "num_rows": weight.out_features,
+            "num_columns": weight.in_features,
+            "scale": scale,
+        }
+        value = self.plan.value(weight.name)
+        return self.op("Embedding", ids, value, domain=contract.DOMAIN, attributes=attributes)
+
+    def rms_norm(self, x: ir.Value, name: str, source: str, epsilon: float) -> ir.Value:
+        """A norm whose result is needed more than once or not by a Linear; ONNX Runtime's own operator."""
+        weight = self.vector(name, [source])
+        attributes = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
+        return self.op("SimplifiedLayerNormalization", x, weight, attributes=attributes)
+
+    def silu(self, x: ir.Value) -> ir.Value:
+        """X * sigmoid(x)."""
+        return self.op("Mul", x, self.op("Sigmoid", x))
+
+    def vector(self, name: str, sources: Sequence[str]) -> ir.Value:
+        """A stored f32 vector."""
+        return self.plan.vector(name, [self._parameter(item) for item in sources])
+
+    def finish(self) -> ir.Model:
+        """The graph as a model without its weights."""
+        for name, value in self.plan.values.items():
+            kind = ir.DataType.UINT8 if name in self.plan.weights else ir.DataType.FLOAT
+            value.type = ir.TensorType(kind)
+        imports = {"": OPSET, contract.DOMAIN: contract.DOMAIN_VERSION}
+        graph = ir.Graph(self._inputs, self._outputs, nodes=self._nodes, opset_imports=imports, name=self._name)
+        return ir.Model(graph, ir_version=IR_VERSION)
+
+    def _parameter(self, name: str) -> ir.Value:
+        shape = ir.Shape(self._source.shape(name))
+        return self.plan.parameters.setdefault(name, ir.Value(name=name, shape=shape))

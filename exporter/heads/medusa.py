@@ -1,0 +1,91 @@
+"""Medusa heads: every head guesses a further token from the target's last hidden state alone.
+
+Cai et al. 2024, "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", section 3.1: head k
+is some residual blocks x + silu(W x + b) and an output layer over the state after the target's final norm; with the
+target's own prediction of token t + 1, head k (from 0) predicts token t + 2 + k.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pilotfish.exporter.contract import aux_hidden
+from pilotfish.exporter.errors import CheckpointError
+
+from .graph_builder import GraphBuilder, new_plan
+from .head_model import HeadModel
+from .tensor_source import TargetParts, TensorSource
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .checkpoint import HeadCheckpoint
+
+
+def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
+    """The stream before the final norm."""
+    return (num_layers,)
+
+
+def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> HeadModel:
+    """Reads the FasterDecoding layout: {head}.{block}.linear.weight and .bias, then {head}.{blocks}.weight.
+
+    A head without an output layer uses the target's.
+
+    Raises:
+        CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
+    """
+    num_heads, num_blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
+    stored = 1 + max(int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name)))
+    if not 1 <= num_heads <= stored:
+        raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
+    hidden = target.hidden_size
+    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
+    graph = GraphBuilder("medusa", plan, source)
+    stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", hidden))
+    state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
+    known: set[str] = set()
+    sizes = set()
+    for head in range(num_heads):
+        x = state
+        for block in range(num_blocks):
+            weight, bias = (f"{head}.{block}.linear.{part}" for part in ("weight", "bias"))
+            checkpoint.tensor(weight, hidden, hidden)
+            checkpoint.tensor(bias, hidden)
+            x = graph.op("Add", x, graph.silu(graph.linear(x, f"{head}.{block}", [weight], bias=[bias])))
+            known |= {weight, bias}
+        output = f"{head}.{num_blocks}.weight"
+        logits = _output_layer(graph, checkpoint, target, x, output)
+        known.add(output)
+        sizes.add(logits[1])
+        graph.output(logits[0], f"logits.{head}", ("num_rows", logits[1]))
+    checkpoint.refuse_others(known | {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads})
+    if len(sizes) > 1 or min(sizes) < target.tokenizer_size:
+        raise CheckpointError(
+            f"{checkpoint.id} scores {' or '.join(map(str, sorted(sizes)))} ids; {target.id} has the "
+            f"{target.tokenizer_size} of its tokenizer"
+        )
+    return HeadModel(
+        kind="medusa",
+        taps=taps(checkpoint, target.num_layers),
+        num_predictions=num_heads,
+        state_size=hidden,
+        num_logits=sizes.pop(),
+        logit_ids=None,
+        cache=None,
+        graphs={"heads": (graph.finish(), graph.plan)},
+        plan=plan,
+        source=source,
+    )
+
+
+def _output_layer(
+    graph: GraphBuilder, checkpoint: HeadCheckpoint, target: TargetParts, x: ir.Value, name: str
+) -> tuple[ir.Value, int]:
+    """Logits and their number."""
+    if name not in checkpoint.tensors:
+        return graph.linear(x, "lm_head", [target.lm_head]), target.vocab_size
+    num_rows = int(checkpoint.tensors[name].shape[0])
+    checkpoint.tensor(name, num_rows, target.hidden_size)
+    return graph.linear(x, f"lm_head.{name.split('.', maxsplit=1)[0]}", [name]), num_rows

@@ -1,0 +1,142 @@
+"""The MLP speculator: stage i mixes the state before it with the embedding of the token that was chosen last.
+
+Wertheimer et al. 2024, "Accelerating production LLMs with combined token/embedding speculators": stages see the
+target's state after its final norm and, unlike Medusa's heads, each other's tokens. With
+    state_weight = 2^(-1/(2 n)), token_weight = sqrt((1 - state_weight^2) inner_dim / 2), n = n_predict
+stage i computes state = gelu(norm_i(proj_i(state) + token_weight / state_weight * emb_i(token))) and head_i(state).
+norm_i divides by the root mean square, scales and shifts; with scale_input the first state is divided by its root mean
+square and by sqrt(2) before all that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from pilotfish.exporter.contract import aux_hidden
+from pilotfish.exporter.errors import CheckpointError
+
+from .graph_builder import GraphBuilder, new_plan
+from .head_model import HeadModel
+from .tensor_source import TargetParts, TensorSource
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from pilotfish.exporter.passes import Plan
+
+    from .checkpoint import HeadCheckpoint
+
+_EPSILON = 1e-6
+_SCALE = "input_scale"
+
+
+def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
+    """The stream before the final norm."""
+    return (num_layers,)
+
+
+def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> HeadModel:
+    """Reads the ibm-fms layout: emb.{i}, proj.{i}, head.{i} and ln.{i}, after "speculator." or not.
+
+    Raises:
+        CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
+    """
+    num_stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim", 0))
+    inner = inner or target.hidden_size
+    emb_dim, vocab = int(checkpoint.setting("emb_dim", target.hidden_size)), int(checkpoint.setting("vocab_size"))
+    if emb_dim != target.hidden_size or vocab < target.tokenizer_size:
+        raise CheckpointError(
+            f"{checkpoint.id} is for a hidden size of {emb_dim} and {vocab} ids; {target.id} has {target.hidden_size} "
+            f"and the {target.tokenizer_size} of its tokenizer"
+        )
+    names = [_stage_names(checkpoint, stage) for stage in range(num_stages)]
+    for stage, parts in enumerate(names):
+        checkpoint.tensor(parts["emb"], vocab, inner)
+        checkpoint.tensor(parts["proj"], inner, inner if stage else emb_dim)
+        checkpoint.tensor(parts["head"], vocab, inner)
+        checkpoint.tensor(parts["scale"], inner)
+        checkpoint.tensor(parts["shift"], inner)
+    tied = {f"{part}.{stage}.{kind}" for stage in range(1, num_stages) for part, kind in _PARTS.values()}
+    is_tied = bool(checkpoint.config.get("tie_weights"))
+    checkpoint.refuse_others({name for parts in names for name in parts.values()} | (tied if is_tied else set()))
+    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
+    source.tensors[_SCALE] = torch.full((emb_dim,), math.sqrt(0.5))
+    graphs = {}
+    for stage, parts in enumerate(names):
+        graphs[f"stage.{stage}"] = _stage(
+            stage,
+            parts,
+            plan,
+            source,
+            num_stages=num_stages,
+            inner=inner,
+            vocab=vocab,
+            scale_input=bool(checkpoint.config.get("scale_input")),
+        )
+    return HeadModel(
+        kind="mlp_speculator",
+        taps=taps(checkpoint, target.num_layers),
+        num_predictions=num_stages,
+        state_size=inner,
+        num_logits=vocab,
+        logit_ids=None,
+        cache=None,
+        graphs=graphs,
+        plan=plan,
+        source=source,
+    )
+
+
+_PARTS = {
+    "emb": ("emb", "weight"),
+    "proj": ("proj", "weight"),
+    "head": ("head", "weight"),
+    "scale": ("ln", "weight"),
+    "shift": ("ln", "bias"),
+}
+
+
+def _stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
+    """Tensor of each part; tied stages share all but the first projection, whose input may have another size."""
+    tied = bool(checkpoint.config.get("tie_weights"))
+    return {
+        part: f"{name}.{min(stage, 1 if part == 'proj' else 0) if tied else stage}.{kind}"
+        for part, (name, kind) in _PARTS.items()
+    }
+
+
+def _stage(
+    stage: int,
+    parts: dict[str, str],
+    plan: Plan,
+    source: TensorSource,
+    *,
+    num_stages: int,
+    inner: int,
+    vocab: int,
+    scale_input: bool,
+) -> tuple[ir.Model, Plan]:
+    target = source.target
+    graph = GraphBuilder(f"stage.{stage}", plan, source)
+    ids = graph.input("input_ids", "int32", ("num_rows",))
+    if stage:
+        state = graph.input("state", "f32", ("num_rows", inner))
+    else:
+        stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", target.hidden_size))
+        state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
+        if scale_input:
+            state = graph.rms_norm(state, _SCALE, _SCALE, _EPSILON)
+    state_weight = 0.5 ** (0.5 / num_stages)
+    token_weight = math.sqrt((1 - state_weight**2) * inner / 2)
+    token = graph.embedding(ids, parts["emb"].removesuffix(".weight"), parts["emb"], token_weight / state_weight)
+    mixed = graph.linear(state, parts["proj"].removesuffix(".weight"), [parts["proj"]], residual=token)
+    scaled = graph.rms_norm(mixed, parts["scale"], parts["scale"], _EPSILON)
+    shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
+    result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
+    logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])
+    graph.output(logits, "logits", ("num_rows", vocab))
+    graph.output(result, "next_state", ("num_rows", inner))
+    return graph.finish(), graph.plan

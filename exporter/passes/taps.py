@@ -1,0 +1,48 @@
+"""Pass 11: residual streams that heads read become outputs of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from pilotfish.exporter import contract
+
+from .match import input_of, insert_before
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .plan import Plan
+
+
+def add_taps(model: ir.Model, plan: Plan, taps: Sequence[int]) -> None:
+    """Gather(stream into layer k, hidden_rows) -> aux_hidden.{k}; tap num_layers is the stream into the final norm.
+
+    `hidden_rows` is empty unless the caller gives it: whoever uses no head runs the graph as if it had no taps.
+    """
+    if not taps:
+        return
+    graph = model.graph
+    last = next(node for node in reversed(list(graph)) if node.op_type == "Gather")
+    streams = {
+        str(weight.name): input_of(node, 0)
+        for node in graph
+        if node.op_type == "Linear" and (weight := node.inputs[1]) is not None
+    }
+    num_layers = sum(node.op_type == "PagedAttention" for node in graph)
+    hidden_size = next(item.in_features for item in plan.weights.values() if item.name == "layers.0.qkv")
+    port = contract.HIDDEN_ROWS
+    rows = ir.Value(name=port.name, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(port.axes))
+    rows.const_value = ir.tensor(np.zeros(0, dtype=np.int32), name=port.name)
+    graph.inputs.append(rows)
+    graph.register_initializer(rows)
+    for tap in taps:
+        stream = input_of(last, 0) if tap == num_layers else streams[f"layers.{tap}.qkv"]
+        gather = ir.node("Gather", [stream, rows], {"axis": 0})
+        insert_before(last, gather)
+        out = contract.aux_hidden_port(tap, hidden_size)
+        value = gather.outputs[0]
+        value.name, value.type, value.shape = out.name, ir.TensorType(ir.DataType.FLOAT), ir.Shape(out.axes)
+        graph.outputs.append(value)

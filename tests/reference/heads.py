@@ -1,0 +1,98 @@
+"""Heads as their papers and layouts define them, in torch; nothing is shared with the exporter."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Tensors = dict[str, Any]
+
+
+def rms_norm(x: Tensor, weight: Tensor | float, epsilon: float) -> Tensor:
+    return x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + epsilon) * weight
+
+
+def medusa_logits(state: Tensor, tensors: Tensors, head: int, num_blocks: int, shared: Tensor) -> Tensor:
+    """State after the target's final norm [rows, hidden] -> [rows, vocabulary]."""
+    for block in range(num_blocks):
+        weight, bias = (tensors[f"{head}.{block}.linear.{part}"] for part in ("weight", "bias"))
+        state = state + functional.silu(state @ weight.T + bias)
+    return state @ tensors.get(f"{head}.{num_blocks}.weight", shared).T
+
+
+def mlp_stages(state: Tensor, tokens: Tensor, tensors: Tensors, config: Tensors) -> list[tuple[Tensor, Tensor]]:
+    """(state, logits) of each stage; tokens [rows, stages] are chosen beforehand."""
+    num_stages, inner = config["n_predict"], config["inner_dim"]
+    state_weight = 2 ** (-1 / (2 * num_stages))
+    token_weight = math.sqrt((1 - state_weight**2) * inner / 2)
+    if config["scale_input"]:
+        state = rms_norm(state, 1.0, 1e-6) / math.sqrt(2)
+    results = []
+    for stage in range(num_stages):
+        own = 0 if config["tie_weights"] else stage
+        proj = min(stage, 1) if config["tie_weights"] else stage
+        token = tensors[f"speculator.emb.{own}.weight"][tokens[:, stage]]
+        state = state @ tensors[f"speculator.proj.{proj}.weight"].T + token_weight / state_weight * token
+        scale, shift = (tensors[f"speculator.ln.{own}.{part}"] for part in ("weight", "bias"))
+        state = functional.gelu(rms_norm(state, scale, 1e-6) + shift)
+        results.append((state, state @ tensors[f"speculator.head.{own}.weight"].T))
+    return results
+
+
+def eagle(
+    tokens: Tensor, state: Tensor, tensors: Tensors, config: Tensors, *, embedding: Tensor, lm_head: Tensor
+) -> Any:
+    """EAGLE-1: tokens [rows] and states after the target's final norm [rows, hidden] -> (next states, logits)."""
+    joined = torch.cat([tensors.get("embed_tokens.weight", embedding)[tokens], state], dim=1)
+    x = joined @ tensors["fc.weight"].T + tensors.get("fc.bias", torch.zeros(1))
+    result = _after_attention(x, x, tensors, "layers.0", config)
+    return result, result @ lm_head.T
+
+
+def eagle3_features(streams: list[Tensor], tensors: Tensors) -> Tensor:
+    return torch.cat(streams, dim=1) @ tensors["fc.weight"].T
+
+
+def eagle3(tokens: Tensor, state: Tensor, tensors: Tensors, config: Tensors) -> Any:
+    """EAGLE-3: tokens [rows] and features [rows, hidden] -> (next features, logits of the head's own ids)."""
+    epsilon = config["rms_norm_eps"]
+    token = rms_norm(tensors["embed_tokens.weight"][tokens], tensors["midlayer.input_layernorm.weight"], epsilon)
+    x = torch.cat([token, rms_norm(state, tensors["midlayer.hidden_norm.weight"], epsilon)], dim=1)
+    result = _after_attention(x, state, tensors, "midlayer", config)
+    return result, rms_norm(result, tensors["norm.weight"], epsilon) @ tensors["lm_head.weight"].T
+
+
+def _after_attention(x: Tensor, residual: Tensor, tensors: Tensors, layer: str, config: Tensors) -> Tensor:
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    part = {name: tensors[f"{layer}.self_attn.{name}_proj.weight"] for name in ("q", "k", "v", "o")}
+    dim = part["q"].shape[0] // heads
+    q, k, v = ((x @ part[name].T).reshape(len(x), -1, dim) for name in ("q", "k", "v"))
+    q, k = _rotate(q, config["rope_theta"]), _rotate(k, config["rope_theta"])
+    rows = []
+    for position in range(len(x)):
+        seen = slice(0, position + 1)
+        outputs = []
+        for head in range(heads):
+            group = head // (heads // kv_heads)
+            weights = torch.softmax(k[seen, group] @ q[position, head] / math.sqrt(dim), dim=0)
+            outputs.append(weights @ v[seen, group])
+        rows.append(torch.cat(outputs))
+    y = residual + torch.stack(rows) @ part["o"].T
+    normed = rms_norm(y, tensors[f"{layer}.post_attention_layernorm.weight"], config["rms_norm_eps"])
+    gate, up, down = (tensors[f"{layer}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+    return y + (functional.silu(normed @ gate.T) * (normed @ up.T)) @ down.T
+
+
+def _rotate(x: Tensor, theta: float) -> Tensor:
+    """Rotates the two halves of a head by position times frequency; row r stands at position r."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(len(x))[:, None] * theta ** (-torch.arange(half) / half)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    low, high = x[..., :half], x[..., half:]
+    return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
