@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ._ffi import ffi, lib
+from .errors import CallbackFailedError
 from .handle import EngineHandle, RequestHandle
 from .records import (
     Decision,
@@ -25,6 +26,7 @@ from .records import (
     RequestStats,
     Token,
 )
+from .request_options import RequestStruct
 from .status import check
 
 if TYPE_CHECKING:
@@ -34,21 +36,9 @@ Record = TypeVar("Record", EngineInfo, RequestStats)
 
 _ORIGINS = tuple(Origin)
 _ORT_VERSION_BYTES = 64
-_PLAIN_OPTIONS = (
-    "max_new_tokens",
-    "num_draft_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "tree_nodes",
-    "tree_depth",
-    "typical_epsilon",
-    "typical_delta",
-)
 _FLAGS = ("has_draft", "lossy", "is_calibrated")
 _PATHS = ("ort_library", "calibration_folder", "lookup_store")
+_ECHO_CAPACITY = 64  # the engine takes fewer rows a pass if its own limit is lower
 
 
 def version() -> str:
@@ -135,33 +125,47 @@ def engine_save_lookup(engine: EngineHandle) -> None:
 def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestOptions) -> RequestHandle:
     """Reserve cache blocks for the prompt and its continuation."""
     out = ffi.new("pf_request**")
-    struct = ffi.new("pf_generate_options*")
-    lib.pf_generate_options_init(struct)
-    for name in _PLAIN_OPTIONS:
-        setattr(struct, name, getattr(options, name))
-    struct.ignore_eos = int(options.ignore_eos)
-    struct.draft_source = int(options.draft_source)
-    struct.reuse_prefix = int(options.reuse_prefix)
-    widths = ffi.new("int32_t[]", list(options.tree_widths))
-    struct.tree_widths, struct.num_tree_widths = widths, len(options.tree_widths)
-    temperatures = ffi.new("float[]", list(options.draft_temperatures))
-    struct.draft_temperatures, struct.num_draft_temperatures = temperatures, len(options.draft_temperatures)
-    stop_ids = ffi.new("int32_t[]", list(options.stop_ids))
-    struct.stop_ids = stop_ids
-    struct.num_stop_ids = len(options.stop_ids)
+    struct = RequestStruct(options)
     ids_view = ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32))
-    check(lib.pf_request_open(engine.pointer, ids_view, len(ids), struct, out))
-    return RequestHandle(out[0], lib.pf_request_close, options.most_tokens)
+    check(lib.pf_request_open(engine.pointer, ids_view, len(ids), struct.pointer, out))
+    capacity = max(options.most_tokens, _ECHO_CAPACITY if options.echo else 0)
+    return RequestHandle(
+        out[0],
+        lib.pf_request_close,
+        capacity=capacity,
+        num_top_logprobs=options.num_top_logprobs,
+        mask=struct.mask,
+    )
 
 
 def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     """Run one round, the first call prefill before it: its tokens, and why the request ended if it did."""
-    check(lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish))
+    status = lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish)
+    try:
+        check(status)
+    except CallbackFailedError as failure:
+        raise failure from (request.mask.error if request.mask else None)
     tokens = [
         Token(token.id, _ORIGINS[token.origin], token.logprob, token.seconds)
         for token in request.tokens[0 : request.num_tokens[0]]
     ]
     return tokens, Finish(request.finish[0])
+
+
+def request_top_logprobs(request: RequestHandle) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Likeliest ids at each token of the last step and their logprobs: [num_tokens, num_top_logprobs]."""
+    shape = (int(request.num_tokens[0]), request.num_top_logprobs)
+    ids = np.empty(shape, dtype=np.int32)
+    logprobs = np.empty(shape, dtype=np.float32)
+    ids_view = ffi.from_buffer("int32_t[]", ids, require_writable=True)
+    logprobs_view = ffi.from_buffer("float[]", logprobs, require_writable=True)
+    check(lib.pf_request_get_top_logprobs(request.pointer, ids_view, logprobs_view))
+    return ids, logprobs
+
+
+def request_stop(request: RequestHandle, num_tokens: int) -> None:
+    """End the request after the first num_tokens of the last step: the rest was never emitted."""
+    check(lib.pf_request_stop(request.pointer, num_tokens))
 
 
 def request_cancel(request: RequestHandle) -> None:
@@ -183,6 +187,27 @@ def request_decision(request: RequestHandle) -> Decision:
     return Decision(
         Reason(struct.reason), struct.num_lookup, struct.num_model, struct.expected_tokens, struct.expected_seconds
     )
+
+
+def process_logits(
+    options: RequestOptions, logits: NDArray[np.float32], ids: NDArray[np.int32], num_prompt_tokens: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What a request would choose its next token from after ids: the processed logits, and the probabilities."""
+    struct = RequestStruct(options)
+    scores, probs = np.empty_like(logits), np.empty_like(logits)
+    check(
+        lib.pf_process_logits(
+            struct.pointer,
+            ffi.from_buffer("float[]", np.ascontiguousarray(logits, dtype=np.float32)),
+            len(logits),
+            ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32)),
+            len(ids),
+            num_prompt_tokens,
+            ffi.from_buffer("float[]", scores, require_writable=True),
+            ffi.from_buffer("float[]", probs, require_writable=True),
+        )
+    )
+    return scores, probs
 
 
 def _engine_options(options: EngineOptions) -> tuple[Any, Any]:

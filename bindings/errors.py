@@ -55,6 +55,14 @@ class UnsupportedError(PilotfishError, NotImplementedError):
     """Not available on this device or in this build."""
 
 
+class CallbackFailedError(PilotfishError, RuntimeError):
+    """A callback of the caller's, such as a grammar's mask, failed; its own exception is the cause."""
+
+
+class NoTokenLeftError(PilotfishError, ValueError):
+    """Bias, bans and mask together leave no token to continue with."""
+
+
 class CudaError(PilotfishError, RuntimeError):
     """A CUDA call failed; the message names it, its file and line."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from .masks import MaskCall
+
 
 class Handle:
     """Owns a C pointer.
@@ -62,10 +64,20 @@ class EngineHandle(Handle):
 class RequestHandle(Handle):
     """Owns a pf_request and the buffer its steps write to. Any thread may cancel, also while another one closes."""
 
-    def __init__(self, pointer: Any, close: Callable[[Any], None], capacity: int) -> None:
-        """Take ownership of ``pointer``; a step writes at most ``capacity`` tokens."""
+    def __init__(
+        self,
+        pointer: Any,
+        close: Callable[[Any], None],
+        *,
+        capacity: int,
+        num_top_logprobs: int,
+        mask: MaskCall | None,
+    ) -> None:
+        """Take ownership of ``pointer``; a step writes at most ``capacity`` tokens and calls ``mask``."""
         super().__init__(pointer, close)
         self.capacity = capacity
+        self.num_top_logprobs = num_top_logprobs
+        self.mask = mask
         self.tokens = ffi.new("pf_token[]", capacity)
         self.num_tokens = ffi.new("size_t*")
         self.finish = ffi.new("pf_finish*")

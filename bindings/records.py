@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Device(IntEnum):
@@ -28,6 +34,7 @@ class Origin(IntEnum):
     ACCEPTED = 1
     CORRECTED = 2
     BONUS = 3
+    PROMPT = 4
 
 
 class DraftSource(IntEnum):
@@ -113,6 +120,17 @@ class EngineInfo:
     lookup_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """pf_mask_callback: which ids may follow."""
+
+    fill: Callable[[Sequence[int], NDArray[np.uint32]], None]
+    """Called with the ids drafted after the tokens that steps have returned, and ceil(num_ids / 32) words, all zero:
+    sets bit i % 32 of word i // 32 for every id i that may come next. What it raises fails the step."""
+    num_ids: int
+    """Ids of the tokenizer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """pf_generate_options."""
@@ -127,6 +145,17 @@ class RequestOptions:
     seed: int
     stop_ids: tuple[int, ...]
     draft_source: DraftSource
+    typical_p: float = 1.0
+    min_new_tokens: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 0
+    no_repeat_ngram_size: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    num_top_logprobs: int = 0
+    echo: bool = False
+    mask: Mask | None = None
     reuse_prefix: bool
     tree_widths: tuple[int, ...] = ()
     tree_nodes: int = 0

@@ -19,6 +19,8 @@ EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
     lib.PF_BUDGET_TOO_SMALL: errors.BudgetTooSmallError,
     lib.PF_CONTEXT_FULL: errors.ContextFullError,
     lib.PF_UNSUPPORTED: errors.UnsupportedError,
+    lib.PF_CALLBACK_FAILED: errors.CallbackFailedError,
+    lib.PF_NO_TOKEN_LEFT: errors.NoTokenLeftError,
     lib.PF_CUDA_FAILED: errors.CudaError,
     lib.PF_INTERNAL: errors.InternalError,
 }

@@ -4,7 +4,17 @@ from .async_stream import AsyncTokenStream
 from .engine import Engine
 from .engine_options import memory_plan
 from .options import GenerateOptions
-from .results import Event, Result, Stats
+from .results import Event, Result, Stats, TokenLogprob
 from .token_stream import TokenStream
 
-__all__ = ["AsyncTokenStream", "Engine", "Event", "GenerateOptions", "Result", "Stats", "TokenStream", "memory_plan"]
+__all__ = [
+    "AsyncTokenStream",
+    "Engine",
+    "Event",
+    "GenerateOptions",
+    "Result",
+    "Stats",
+    "TokenLogprob",
+    "TokenStream",
+    "memory_plan",
+]

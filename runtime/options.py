@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -13,9 +15,11 @@ from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError
 from .draft_tree import parse_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from pilotfish.bindings import Mask
 
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
@@ -27,6 +31,8 @@ SOURCES = {
     "lookup": DraftSource.LOOKUP,
     "lookup+draft": DraftSource.LOOKUP_MODEL,
 }
+MAX_PENALTY = 100
+MOST_LOGPROBS = 256
 
 
 class GenerateKeywords(TypedDict, total=False):
@@ -39,10 +45,20 @@ class GenerateKeywords(TypedDict, total=False):
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_window: int
+    no_repeat_ngram_size: int
+    logit_bias: Mapping[int, float]
     seed: int | None
+    min_new_tokens: int
     stop: str | Sequence[str]
     stop_ids: Sequence[int]
     ignore_eos: bool
+    logprobs: int
+    echo: bool
     reuse_prefix: bool
     tree: str | None
     tree_nodes: int | None
@@ -55,6 +71,10 @@ class GenerateKeywords(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
     """Options of one generation. Speculation changes none of their meanings, only the speed.
+
+    Scores are processed in the order of transformers' generate: logit_bias, repetition_penalty, no_repeat_ngram_size,
+    min_new_tokens, and then what is not in transformers: frequency_penalty and presence_penalty. They act on greedy
+    decoding as well; for sampling these follow: temperature, top_k, top_p, min_p, typical_p.
 
     Raises:
         InvalidArgumentError: a value outside its range.
@@ -77,14 +97,37 @@ class GenerateOptions:
     """Keep the likeliest tokens that together reach this probability, in (0, 1]; 1 is off."""
     min_p: float = 0.0
     """Keep tokens at least this fraction as likely as the likeliest, in [0, 1); 0 is off."""
+    typical_p: float = 1.0
+    """Keep the tokens whose surprise is nearest to the entropy until they reach this probability, in (0, 1]; 1 is
+    off."""
+    repetition_penalty: float = 1.0
+    """Scores above zero of tokens that occurred, in prompt or output, are divided by it, those below multiplied, in
+    (0, 100]; 1 is off."""
+    presence_penalty: float = 0.0
+    """Subtracted from the scores of tokens that were generated, in [-100, 100]; 0 is off. The prompt does not count."""
+    frequency_penalty: float = 0.0
+    """Subtracted once for each time that a token was generated, in [-100, 100]; 0 is off."""
+    penalty_window: int = 0
+    """How many of the last tokens, prompt included, penalties look at; 0 is all."""
+    no_repeat_ngram_size: int = 0
+    """No n-gram of this size occurs twice in prompt and output; 0 is off."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the scores of token ids; -inf bans one."""
     seed: int | None = None
     """Same seed, options, bundle and build: same tokens. None draws a fresh one. Greedy decoding ignores it."""
+    min_new_tokens: int = 0
+    """Nothing ends the text before so many tokens: end-of-text ids and stop_ids are banned, stop strings ignored."""
     stop: str | Sequence[str] = ()
     """Strings that end the text; they are cut off, also when they span tokens."""
     stop_ids: Sequence[int] = ()
     """Token ids that end the text, beside the bundle's own end-of-text ids."""
     ignore_eos: bool = False
     """Go on after the bundle's end-of-text ids."""
+    logprobs: int = 0
+    """So many likeliest ids are reported with each token, with their log-probabilities, 0..256."""
+    echo: bool = False
+    """The prompt's tokens come first, as events with their log-probabilities; the first one has none (NaN). The prompt
+    then runs a few tokens at a time, which is slow."""
     reuse_prefix: bool = True
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
@@ -106,24 +149,55 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         """Check every range."""
         _check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
+        _check_int("min_new_tokens", self.min_new_tokens, 0, INT32_MAX)
+        if self.min_new_tokens > self.max_new_tokens:
+            raise InvalidArgumentError(
+                f"min_new_tokens is {self.min_new_tokens}, must be at most max_new_tokens, {self.max_new_tokens}"
+            )
         _require("source", self.source, self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
             _check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
-        _check_int("top_k", self.top_k, 0, INT32_MAX)
         if self.seed is not None:
             _check_int("seed", self.seed, 0, UINT64_MAX)
-        _require("temperature", self.temperature, 0 <= self.temperature <= MAX_TEMPERATURE, "0 (greedy) to 100")
-        _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
-        _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+        _check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        self._check_filters()
+        self._check_processors()
+        self._check_stops()
+        self._check_draft()
+
+    def _check_filters(self) -> None:
+        _require_number("temperature", self.temperature, "0 (greedy) to 100", lambda x: 0 <= x <= MAX_TEMPERATURE)
+        _check_int("top_k", self.top_k, 0, INT32_MAX)
+        _require_number("top_p", self.top_p, "in (0, 1]", lambda x: 0 < x <= 1)
+        _require_number("min_p", self.min_p, "in [0, 1)", lambda x: 0 <= x < 1)
+        _require_number("typical_p", self.typical_p, "in (0, 1]", lambda x: 0 < x <= 1)
+
+    def _check_processors(self) -> None:
+        _require_number("repetition_penalty", self.repetition_penalty, "in (0, 100]", lambda x: 0 < x <= MAX_PENALTY)
+        for name in ("presence_penalty", "frequency_penalty"):
+            _require_number(name, getattr(self, name), "in [-100, 100]", lambda x: abs(x) <= MAX_PENALTY)
+        _check_int("penalty_window", self.penalty_window, 0, INT32_MAX)
+        _check_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, INT32_MAX)
+        if not isinstance(self.logit_bias, Mapping):
+            raise InvalidArgumentError(f"logit_bias is {self.logit_bias!r}, must map token ids to numbers")
+        for token_id, bias in self.logit_bias.items():
+            _check_int("an id of logit_bias", token_id, 0, INT32_MAX)
+            _require_number(f"logit_bias of id {token_id}", bias, "a number or -inf", lambda x: x < math.inf)
+
+    def _check_stops(self) -> None:
+        if not isinstance(self.stop, (str, Sequence)):
+            raise InvalidArgumentError(f"stop is {self.stop!r}, must be a string or a sequence of strings")
+        for text in self.stop_strings:
+            _require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
+        for token_id in self.stop_ids:
+            _check_int("stop_ids", token_id, 0, INT32_MAX)
+
+    def _check_draft(self) -> None:
         if self.tree is not None and self.num_draft_tokens is not None:
             raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
         for temperature in self.draft_temperatures:
             _require("draft_temperatures", temperature, 0 < temperature <= MAX_TEMPERATURE, "in (0, 100]")
         self._check_typical()
-        for text in self.stop_strings:
-            _require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
-        for token_id in self.stop_ids:
-            _check_int("stop_ids", token_id, 0, INT32_MAX)
 
     def _check_typical(self) -> None:
         if self.typical_acceptance is None:
@@ -139,7 +213,7 @@ class GenerateOptions:
         """The stop strings, also when only one was given."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def to_request(self, *, has_draft: bool, max_draft_tokens: int) -> RequestOptions:
+    def to_request(self, *, has_draft: bool, max_draft_tokens: int, mask: Mask | None = None) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
         tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
@@ -157,6 +231,17 @@ class GenerateOptions:
             seed=secrets.randbits(64) if self.seed is None else self.seed,
             stop_ids=tuple(self.stop_ids),
             draft_source=SOURCES[self.source],
+            typical_p=self.typical_p,
+            min_new_tokens=self.min_new_tokens,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            penalty_window=self.penalty_window,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+            logit_bias=tuple(self.logit_bias.items()),
+            num_top_logprobs=self.logprobs,
+            echo=self.echo,
+            mask=mask,
             reuse_prefix=self.reuse_prefix,
             tree_widths=tree.widths,
             tree_nodes=tree.nodes,
@@ -199,6 +284,10 @@ def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
 
 def _check_int(name: str, value: int, low: int, high: int) -> None:
     _require(name, value, isinstance(value, int) and low <= value <= high, f"an integer in {low}..{high}")
+
+
+def _require_number(name: str, value: float, limit: str, is_valid: Callable[[float], bool]) -> None:
+    _require(name, value, isinstance(value, (int, float)) and is_valid(value), limit)
 
 
 def _require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - private, named at each call

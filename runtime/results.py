@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pilotfish.bindings import Decision, RequestStats
+
+
+class TokenLogprob(NamedTuple):
+    """A token id and the natural logarithm of its probability under the target's unprocessed logits."""
+
+    token_id: int
+    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +24,14 @@ class Event:
     """What the token adds to the text: whole characters only, so it may be empty and the next one longer."""
     token_id: int
     logprob: float
-    """Natural logarithm of its probability under the target's unprocessed logits."""
+    """Natural logarithm of its probability under the target's unprocessed logits; NaN for an echoed prompt's first."""
     origin: str
-    """ "plain", "accepted" (drafted), "corrected" (replaces a rejected one) or "bonus" (follows an accepted block)."""
+    """ "plain", "accepted" (drafted), "corrected" (replaces a rejected one), "bonus" (follows an accepted block) or
+    "prompt" (echoed)."""
     seconds: float
     """Since the request was opened."""
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+    """The likeliest ids in its place, likeliest first, as many as the option logprobs asks for."""
     finish_reason: str | None = None
     """Set on the last event of a generation: "eos", "stop", "length", "context" or "cancelled"."""
 
@@ -101,6 +111,7 @@ class Result:
     """A finished generation."""
 
     text: str
+    """With echo, the prompt's text comes first, and so do its tokens below."""
     token_ids: tuple[int, ...]
     finish_reason: str
     """ "eos", "stop", "length", "context" or "cancelled"."""
@@ -109,6 +120,10 @@ class Result:
     """Of the conversation this answers: the oldest ones, which did not fit the context."""
     rounds: tuple[Round, ...] = ()
     """Every round, where the option explain asked for it."""
+    logprobs: tuple[float, ...] = ()
+    """One a token, as the events' ones."""
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
+    """One a token, as the events' ones; empty where the option logprobs asks for none."""
 
 
 def round_from(decision: Decision, *, num_tokens: int) -> Round:

@@ -21,14 +21,18 @@ class StopStrings:
         """The text held back."""
         return self._held
 
-    def push(self, piece: str) -> tuple[str, bool]:
-        """The text that is safe to show, and whether a stop string was reached: the one that is complete first."""
+    def push(self, piece: str, *, may_stop: bool = True) -> tuple[str, bool]:
+        """The text that is safe to show, and whether a stop string was reached: the one that is complete first.
+
+        A stop string that is completed by a piece that may not stop is shown as any other text.
+        """
         text = self._held + piece
-        starts = [(stop, text.find(stop)) for stop in self._stops]
-        found = [(start + len(stop), start) for stop, start in starts if start >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)[1]], True
+        if may_stop:
+            starts = [(stop, text.find(stop, max(0, len(self._held) - len(stop) + 1))) for stop in self._stops]
+            found = [(start + len(stop), start) for stop, start in starts if start >= 0]
+            if found:
+                self._held = ""
+                return text[: min(found)[1]], True
         num_held = self._longest_beginning(text)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held], False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import Finish, Origin, PilotfishError, calls
 
-from .results import Event, Result, Round, Stats, round_from, stats_from
+from .results import Event, Result, Round, Stats, TokenLogprob, round_from, stats_from
 from .stop_strings import StopStrings
 from .tokenizer import Detokenizer
 
@@ -57,9 +57,11 @@ class TokenStream(Iterator[Event]):
         self._stops = StopStrings(stop_strings)
         self._ready: deque[Event] = deque()
         self._last: Event | None = None
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
-        self._num_accepted = 0
+        self._events: list[Event] = []
+        self._num_new_tokens = 0
+        self._min_new_tokens = request.min_new_tokens
+        self._reports_likeliest = request.num_top_logprobs > 0
+        self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None
         self._final_stats: Stats | None = None
         with lock:
@@ -82,10 +84,12 @@ class TokenStream(Iterator[Event]):
         for _ in self:
             pass
         return Result(
-            "".join(self._texts),
-            tuple(self._token_ids),
-            self.finish_reason or "cancelled",
-            self.stats,
+            text="".join(event.text for event in self._events),
+            token_ids=tuple(event.token_id for event in self._events),
+            finish_reason=self.finish_reason or "cancelled",
+            stats=self.stats,
+            logprobs=tuple(event.logprob for event in self._events),
+            top_logprobs=tuple(event.top_logprobs for event in self._events) if self._reports_likeliest else (),
             num_dropped_messages=self.num_dropped_messages,
             rounds=tuple(self._rounds),
         )
@@ -132,49 +136,64 @@ class TokenStream(Iterator[Event]):
         try:
             with self._lock:
                 tokens, finish = calls.request_step(self._request)
-                if self._explain and self._token_ids:  # the first step is the prefill's
+                if self._explain and self._num_new_tokens > 0:  # the first step is the prefill's
                     decision = calls.request_decision(self._request)
                     self._rounds.append(round_from(decision, num_tokens=len(tokens)))
+                likeliest = self._likeliest(len(tokens))
+                for index, token in enumerate(tokens):
+                    if self._push(token, likeliest[index]):
+                        calls.request_stop(self._request, index + 1)
+                        finish = Finish.STOP
+                        break
         except PilotfishError:
             self.close()
             raise
-        for token in tokens:
-            if self._push(token):
-                self._end("stop")
-                return
         if finish is not Finish.NONE:
             self._end(finish.name.lower())
         elif not (self._detokenizer.has_open_character or self._stops.held):
             self._release_last()
 
-    def _push(self, token: Token) -> bool:
+    def _likeliest(self, num_tokens: int) -> Sequence[tuple[TokenLogprob, ...]]:
+        """The likeliest ids at each token of the last step."""
+        if not self._reports_likeliest:
+            return [()] * num_tokens
+        ids, logprobs = calls.request_top_logprobs(self._request)
+        rows = zip(ids.tolist(), logprobs.tolist(), strict=True)
+        return [tuple(TokenLogprob(*pair) for pair in zip(*row, strict=True) if pair[0] >= 0) for row in rows]
+
+    def _push(self, token: Token, likeliest: tuple[TokenLogprob, ...]) -> bool:
         """Make the token's event the last one; True if a stop string ends the text with it."""
         self._release_last()
-        self._token_ids.append(token.id)
-        self._num_accepted += token.origin is Origin.ACCEPTED
-        text, stopped = self._stops.push(self._detokenizer.push(token.id))
-        self._last = Event(text, token.id, token.logprob, token.origin.name.lower(), token.seconds)
-        return stopped
+        text = self._detokenizer.push(token.id)
+        if token.origin is not Origin.PROMPT:
+            self._num_new_tokens += 1
+            text, self._cut_off = self._stops.push(text, may_stop=self._may_stop)
+        origin = token.origin.name.lower()
+        self._last = Event(text, token.id, token.logprob, origin, token.seconds, top_logprobs=likeliest)
+        return self._cut_off
 
     def _end(self, reason: str) -> None:
-        """Give the last event the text that is still held back, and the reason."""
-        text, stopped = self._stops.push(self._detokenizer.flush()) if reason != "stop" else ("", True)
-        if not stopped:
-            text += self._stops.flush()
+        """Give the last event the text that is still held back, unless a stop string cut it off, and the reason."""
         if self._last is not None:
-            self._last = dataclasses.replace(self._last, text=self._last.text + text, finish_reason=reason)
+            text = self._last.text + ("" if self._cut_off else self._flush())
+            self._last = dataclasses.replace(self._last, text=text, finish_reason=reason)
         self._release_last()
         self._finish_reason = reason
         self._free()
 
+    def _flush(self) -> str:
+        text, cut_off = self._stops.push(self._detokenizer.flush(), may_stop=self._may_stop)
+        return text if cut_off else text + self._stops.flush()
+
+    @property
+    def _may_stop(self) -> bool:
+        return self._num_new_tokens >= self._min_new_tokens
+
     def _release_last(self) -> None:
         if self._last is not None:
-            self._texts.append(self._last.text)
+            self._events.append(self._last)
             self._ready.append(self._last)
             self._last = None
 
     def _read_stats(self) -> Stats:
-        counters = calls.request_stats(self._request)
-        # A stop string may end the text inside a round: what comes after it in the round was never emitted.
-        emitted = dataclasses.replace(counters, num_new_tokens=len(self._token_ids), num_accepted=self._num_accepted)
-        return stats_from(emitted, self._seed)
+        return stats_from(calls.request_stats(self._request), self._seed)

@@ -3,6 +3,7 @@ set(pilotfish_engine_sources
   src/api.cpp
   src/status.cpp
   src/options.cpp
+  src/sampling_options.cpp
   src/sha256.cpp
   src/atomic_file.cpp
   src/manifest.cpp
@@ -44,7 +45,10 @@ set(pilotfish_engine_sources
   src/compact.cpp
   src/engine.cpp
   src/engine_costs.cpp
-  src/request.cpp)
+  src/logprob_report.cpp
+  src/request.cpp
+  src/request_prompt.cpp
+  src/process_logits.cpp)
 set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 
 set(pilotfish_engine_tests

@@ -10,6 +10,8 @@ file(READ "${ffi_header}" declarations)
 string(REGEX REPLACE ".*/\\* cdef:begin[^\n]*\n(.*)/\\* cdef:end.*" "\\1" declarations "${declarations}")
 string(REPLACE "PF_API " "" declarations "${declarations}")
 string(APPEND declarations "static char *const PF_VERSION;\n")
+# The pf_mask_callback through which a Python function answers; bindings/masks.py defines it.
+string(APPEND declarations "extern \"Python\" int32_t pf_python_mask(void*, const int32_t*, size_t, uint32_t*);\n")
 file(CONFIGURE OUTPUT "${ffi_dir}/pilotfish.cdef" CONTENT "${declarations}" @ONLY)
 file(CONFIGURE OUTPUT "${ffi_dir}/prelude.c" CONTENT "#include \"pilotfish.h\"\n" @ONLY)
 add_custom_command(

@@ -44,7 +44,8 @@ typedef enum {
   PF_ORIGIN_PLAIN = 0,     /* decoded without a draft */
   PF_ORIGIN_ACCEPTED = 1,  /* drafted and accepted */
   PF_ORIGIN_CORRECTED = 2, /* the target's own token in place of a rejected one */
-  PF_ORIGIN_BONUS = 3      /* the target's own token after a fully accepted block */
+  PF_ORIGIN_BONUS = 3,     /* the target's own token after a fully accepted block */
+  PF_ORIGIN_PROMPT = 4     /* given, not generated: echo asks for these */
 } pf_origin;
 typedef enum {
   PF_FINISH_NONE = 0,
@@ -132,6 +133,9 @@ typedef struct {
   float bias; /* added to the score; -inf bans the id */
 } pf_logit_bias;
 
+/* Scores are processed in this order: mask, logit_bias, repetition_penalty, frequency and presence penalty,
+ * no_repeat_ngram_size, min_new_tokens. If temperature is not 0 these follow: temperature, top_k, top_p, min_p,
+ * typical_p. It is the order of transformers' `generate`. */
 typedef struct {
   uint32_t struct_size;
   int32_t max_new_tokens;   /* >= 1 */
@@ -163,12 +167,28 @@ typedef struct {
    * min(typical_epsilon, typical_delta * exp(-entropy)). Needs a temperature. 0 and 0: off. */
   float typical_epsilon;
   float typical_delta;
+  float typical_p;        /* (0, 1]; 1: off */
+  int32_t min_new_tokens; /* 0..max_new_tokens: before that, EOS and stop_ids are banned */
+  /* > 0; 1: off. Divides scores above zero of the tokens in the penalty window, prompt included; multiplies those
+   * below. */
+  float repetition_penalty;
+  /* Subtracted from the scores of generated tokens in the penalty window, once and once an occurrence; 0: off. */
+  float presence_penalty;
+  float frequency_penalty;
+  int32_t penalty_window;          /* the last tokens that penalties look at, prompt included; 0: all */
+  int32_t no_repeat_ngram_size;    /* no n-gram occurs twice, prompt included; 0: off */
+  const pf_logit_bias* logit_bias; /* copied; at most one an id */
+  size_t num_logit_bias;
+  int32_t num_top_logprobs; /* 0..256 likeliest ids reported with each token; pf_request_get_top_logprobs */
+  int32_t echo;             /* 0 or 1: steps return the prompt's tokens first. Their logprobs take a slow prefill */
+  pf_mask_callback mask;    /* NULL: off */
+  void* mask_user;          /* passed to mask; must outlive the request */
 } pf_generate_options;
 
 typedef struct {
   int32_t id;
   int32_t origin; /* pf_origin */
-  float logprob;  /* natural log, from the target's unprocessed logits */
+  float logprob;  /* natural log, from the target's unprocessed logits; NaN for the first token of an echoed prompt */
   double seconds; /* since pf_request_open */
 } pf_token;
 
@@ -244,17 +264,32 @@ PF_API void pf_generate_options_init(pf_generate_options* options);
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
                                  const pf_generate_options* options, pf_request** request_out);
 /* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an
- * EOS or stop id included. capacity must be at least 1 + num_draft_tokens, the levels of the tree, or the engine's
+ * EOS or stop id included. With echo, earlier calls write the prompt, at most `capacity` tokens each and the first one
+ * only its first token. capacity must be at least 1 + num_draft_tokens, the levels of the tree, or the engine's
  * max_draft_tokens for PF_AS_MANY_AS_PAY. After *finish_out != PF_FINISH_NONE further calls write no token and report
  * the same reason. On failure the request is finished and only pf_request_close is of use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
+/* The num_top_logprobs likeliest ids, likeliest first, at each token of the last step: ids_out and logprobs_out
+ * [num_tokens, num_top_logprobs], the logprobs as pf_token's. For the first token of an echoed prompt: -1 and NaN. */
+PF_API pf_status pf_request_get_top_logprobs(const pf_request* request, int32_t* ids_out, float* logprobs_out);
+/* Ends the request with PF_FINISH_STOP after the first num_tokens of the last step, for stops that only the caller
+ * sees, such as strings: the rest was never emitted, in the counters and in the cache. At least 1 token must be kept.
+ */
+PF_API pf_status pf_request_stop(pf_request* request, size_t num_tokens);
 /* Asks the request to end with PF_FINISH_CANCELLED within one round. Any thread. */
 PF_API void pf_request_cancel(pf_request* request);
 PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats_out);
 /* About the last round. */
 PF_API pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out);
 PF_API void pf_request_close(pf_request* request);
+/* What a request with these options would choose its next token from, given one row of logits and the tokens before it,
+ * of which the first num_prompt_tokens are the prompt: scores_out [num_logits] are the processed logits, probs_out
+ * [num_logits] the probabilities after all options (greedy: 1 at the chosen id). Needs no engine: EOS ids go into
+ * stop_ids, and options about anything but a token's choice play no part. */
+PF_API pf_status pf_process_logits(const pf_generate_options* options, const float* logits, size_t num_logits,
+                                   const int32_t* ids, size_t num_ids, size_t num_prompt_tokens, float* scores_out,
+                                   float* probs_out);
 /* cdef:end */
 
 #ifdef __cplusplus

@@ -8,8 +8,8 @@ namespace {
 
 // A token of the tree, or its root, as the target sees it.
 struct Reached {
-  bool is_kept = false;
-  double log_prob = 0;  // of the path
+  bool is_open = false;  // kept, and the text goes on
+  double log_prob = 0;   // of the path
 };
 
 void fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
@@ -25,17 +25,18 @@ int32_t depth_of(const TokenTree& tree, int32_t index) { return index == TokenTr
 int32_t find_best(const Verification& verification, const TypicalOptions& options, Distribution& scratch) {
   const TokenTree& tree = verification.tree;
   std::array<Reached, TokenTree::kMaxTokens + 1> reached{};  // token i at i + 1
-  reached[0].is_kept = true;
+  reached[0].is_open = true;
   int32_t best = TokenTree::kRoot;
   for (int32_t parent = TokenTree::kRoot; parent < tree.size(); ++parent) {
     int32_t child = tree.next_child(parent, parent);
-    if (!reached[parent + 1].is_kept || child == TokenTree::kNone) continue;
+    if (!reached[parent + 1].is_open || child == TokenTree::kNone) continue;
     fill_distribution(verification, parent, scratch);
     const double least = std::min<double>(options.epsilon, options.delta * std::exp(-scratch.entropy()));
     for (; child != TokenTree::kNone; child = tree.next_child(parent, child)) {
       const double prob = scratch.prob_of(tree[child].id);
       if (!(prob > least)) continue;
-      reached[child + 1] = {true, reached[parent + 1].log_prob + std::log(prob)};
+      reached[child + 1] = {!verification.chooser.ends_text(tree[child].id),
+                            reached[parent + 1].log_prob + std::log(prob)};
       const int32_t gain = tree[child].depth - depth_of(tree, best);
       if (gain > 0 || (gain == 0 && reached[child + 1].log_prob > reached[best + 1].log_prob)) best = child;
     }
@@ -53,6 +54,7 @@ Accepted accept_typical(const Verification& verification, const TypicalOptions& 
   for (int32_t i = accepted.num_accepted - 1, index = best; i >= 0; --i, index = verification.tree[index].parent) {
     accepted.path[i] = index;
   }
+  if (best != TokenTree::kRoot && verification.chooser.ends_text(verification.tree[best].id)) return accepted;
   fill_distribution(verification, best, scratch);
   const int32_t position = static_cast<int32_t>(verification.tokens.size()) + accepted.num_accepted;
   accepted.next_id = scratch.sample(random.uniform(position, RandomStream::Purpose::kTarget));

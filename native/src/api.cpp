@@ -7,6 +7,7 @@
 #include "instruction_set.h"
 #include "options.h"
 #include "pilotfish.h"
+#include "process_logits.h"
 #include "request.h"
 #include "status.h"
 
@@ -177,4 +178,35 @@ pf_status pf_request_get_decision(const pf_request* request, pf_decision* decisi
   });
 }
 
+pf_status pf_request_get_top_logprobs(const pf_request* request, int32_t* ids_out, float* logprobs_out) {
+  return guard([&] {
+    require(request, "request");
+    require(ids_out, "ids_out");
+    require(logprobs_out, "logprobs_out");
+    request->request.report().copy_to(ids_out, logprobs_out);
+  });
+}
+
+pf_status pf_request_stop(pf_request* request, size_t num_tokens) {
+  return guard([&] {
+    require(request, "request");
+    request->request.stop(num_tokens);
+  });
+}
+
 void pf_request_close(pf_request* request) { delete request; }
+
+pf_status pf_process_logits(const pf_generate_options* options, const float* logits, size_t num_logits,
+                            const int32_t* ids, size_t num_ids, size_t num_prompt_tokens, float* scores_out,
+                            float* probs_out) {
+  return guard([&] {
+    require(options, "options");
+    require(logits, "logits");
+    if (num_ids > 0) require(ids, "ids");
+    require(scores_out, "scores_out");
+    require(probs_out, "probs_out");
+    pilotfish::check_options(*options, pilotfish::TokenTree::kMaxTokens);
+    pilotfish::process_logits(*options, {logits, num_logits}, {ids, num_ids}, num_prompt_tokens,
+                              {scores_out, num_logits}, {probs_out, num_logits});
+  });
+}

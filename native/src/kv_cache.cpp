@@ -55,7 +55,8 @@ void KvCache::copy_slot(std::span<const int32_t> block_table, int32_t from, int3
 void KvCache::fill(int32_t block_id) {
   std::byte* const block = pools_ + block_id * block_bytes_;
   if (device_) return device_->fill(block, kFillByte, pool_bytes_, block_bytes_, tensors_.size());
-  for (size_t pool = 0; pool < tensors_.size(); ++pool) std::memset(block + pool * pool_bytes_, kFillByte, block_bytes_);
+  for (size_t pool = 0; pool < tensors_.size(); ++pool)
+    std::memset(block + pool * pool_bytes_, kFillByte, block_bytes_);
 }
 
 void KvCache::copy(int32_t from_block, int32_t to_block) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lookup_store.h"
+#include "sampling_options.h"
 #include "status.h"
 #include "token_tree.h"
 
@@ -113,7 +114,7 @@ pf_generate_options default_generate_options() noexcept {
   options.struct_size = sizeof options;
   options.max_new_tokens = 128;
   options.num_draft_tokens = PF_AS_MANY_AS_PAY;
-  options.top_p = 1;
+  set_sampling_defaults(options);
   options.reuse_prefix = 1;
   return options;
 }
@@ -141,13 +142,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("ignore_eos", options.ignore_eos, 0, 1);
   check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_MODEL});
   check_range("reuse_prefix", options.reuse_prefix, 0, 1);
-  check_range("temperature", options.temperature, 0.0f, kMostTemperature);
-  check_range("top_k", options.top_k, 0, INT32_MAX);
-  if (!(options.top_p > 0 && options.top_p <= 1))
-    fail(PF_INVALID_ARGUMENT, "top_p is ", options.top_p, ", not in (0, 1]");
-  if (!(options.min_p >= 0 && options.min_p < 1))
-    fail(PF_INVALID_ARGUMENT, "min_p is ", options.min_p, ", not in [0, 1)");
-  if (options.num_stop_ids > 0 && !options.stop_ids) fail(PF_INVALID_ARGUMENT, "stop_ids is NULL");
+  check_sampling(options);
   check_tree(options, max_draft_tokens);
   check_draft_temperatures(options);
   check_typical(options);

@@ -5,6 +5,7 @@
 
 #include "compact.h"
 #include "prefill.h"
+#include "sampling_options.h"
 #include "status.h"
 #include "timer.h"
 #include "verify.h"
@@ -21,15 +22,20 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       typical_{options.typical_epsilon, options.typical_delta},
       max_new_tokens_(options.max_new_tokens),
       reuses_prefix_(options.reuse_prefix == 1),
-      chooser_({options.temperature, options.top_k, options.top_p, options.min_p}, engine_->workspace().sampler),
+      echoes_(options.echo == 1),
+      max_tokens_(static_cast<int32_t>(
+          std::min<int64_t>(engine_->max_context(), int64_t(ids.size()) + options.max_new_tokens))),
+      chooser_(sampling_options(options), engine_->workspace().sampler, processor_options(options, engine_->eos_ids()),
+               {int32_t(ids.size()), max_tokens_, engine_->num_ids()}),
+      report_(engine_->workspace().sampler, engine_->num_ids(), options.num_top_logprobs,
+              engine_->options().max_draft_tokens + 2),
       random_(options.seed),
       tokens_(ids.begin(), ids.end()),
-      max_tokens_(
-          static_cast<int32_t>(std::min<int64_t>(engine_->max_context(), int64_t(ids.size()) + max_new_tokens_))),
       speculation_(*engine_, options, static_cast<int32_t>(ids.size()), max_tokens_),
       opened_(Clock::now()) {
   const int32_t max_context = engine_->max_context();
   engine_->check_ids(ids);
+  check_option_ids(options, engine_->num_ids());
   if (ids.size() >= static_cast<size_t>(max_context)) {
     fail(PF_CONTEXT_FULL, "the prompt has ", ids.size(), " tokens, the context holds ", max_context,
          " and one must be left for the output");
@@ -44,8 +50,9 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   // Rows of rejected siblings need slots too, where the context has them.
   const int32_t max_slots =
       std::min(max_context, max_tokens_ + speculation_.limits().max_tokens - speculation_.limits().max_depth);
-  // The last token of the prompt always runs: its logits are needed.
-  sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(reuses_prefix_ ? tokens_.size() - 1 : 0));
+  // The last token of the prompt always runs: its logits are needed. An echo needs those of all.
+  const bool adopts = reuses_prefix_ && !echoes_;
+  sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(adopts ? tokens_.size() - 1 : 0));
   speculation_.adopt(sequence_->num_draft_tokens());
 }
 
@@ -69,7 +76,14 @@ size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
     failed_ = true;  // until the step is through
     const auto start = Clock::now();
     const double passes_before = stats_.prefill_seconds + stats_.draft_seconds + stats_.verify_seconds;
-    num_tokens = stats_.num_new_tokens == 0 ? first_token(tokens_out) : round(tokens_out);
+    report_.clear();
+    last_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
+    num_tokens = stats_.num_new_tokens > 0 ? round(tokens_out)
+                 : echoes_                 ? echo_prompt(tokens_out)
+                                           : first_token(tokens_out);
+    last_step_ = {.num_tokens = num_tokens,
+                  .num_new_tokens = stats_.num_new_tokens - last_step_.num_new_tokens,
+                  .num_accepted = stats_.num_accepted - last_step_.num_accepted};
     const double passes = stats_.prefill_seconds + stats_.draft_seconds + stats_.verify_seconds - passes_before;
     stats_.other_seconds += Timer::between(start, Clock::now()) - passes;
     failed_ = false;
@@ -78,24 +92,24 @@ size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
   return num_tokens;
 }
 
-size_t Request::first_token(std::span<pf_token> tokens_out) {
-  const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  Reservation room(*sequence_, num_tokens);
-  std::optional<Logits> logits;
-  {
-    const Timer timer(stats_.prefill_seconds);
-    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, sequence_->num_target_tokens(),
-                     engine_->options().prefill_chunk, cancelled_);
+void Request::stop(size_t num_tokens) {
+  const std::lock_guard lock(engine_->mutex());
+  const auto num_dropped = static_cast<int64_t>(last_step_.num_tokens) - static_cast<int64_t>(num_tokens);
+  if (failed_ || num_dropped < 0 || num_dropped >= last_step_.num_new_tokens) {
+    fail(PF_INVALID_ARGUMENT, "num_tokens is ", num_tokens, ": the last step wrote ", last_step_.num_tokens, ", ",
+         last_step_.num_new_tokens, " of them new, and one of these must be kept");
   }
-  if (!logits) {
-    finish_ = PF_FINISH_CANCELLED;
-    return 0;
-  }
-  stats_.num_prefilled_target = num_tokens - sequence_->num_target_tokens();
-  engine_->workspace().draft.clear({0, 0}, 0);
-  const size_t num_emitted = emit(*logits, accept(*logits), tokens_out);
-  room.commit(num_tokens, sequence_->num_draft_tokens());
-  return num_emitted;
+  // Accepted tokens come first, the target's own one last.
+  const auto num_kept_new = static_cast<int32_t>(last_step_.num_new_tokens - num_dropped);
+  stats_.num_accepted -= last_step_.num_accepted - std::min(last_step_.num_accepted, num_kept_new);
+  stats_.num_new_tokens -= static_cast<int32_t>(num_dropped);
+  tokens_.resize(tokens_.size() - static_cast<size_t>(num_dropped));
+  const auto most_cached = static_cast<int32_t>(tokens_.size()) - 1;
+  const int32_t num_target = std::min(sequence_->num_target_tokens(), most_cached);
+  const int32_t num_draft = std::min(sequence_->num_draft_tokens(), most_cached);
+  Reservation(*sequence_, std::max(num_target, num_draft)).commit(num_target, num_draft);
+  last_step_ = {};
+  finish_ = PF_FINISH_STOP;
 }
 
 size_t Request::round(std::span<pf_token> tokens_out) {
@@ -190,7 +204,7 @@ size_t Request::emit(const Logits& target, const Accepted& accepted, std::span<p
     const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
     tokens_out[num_emitted] = {.id = id,
                                .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
-                               .logprob = LogProbs(target.row(row))[id],
+                               .logprob = report_.add(target.row(row), id),
                                .seconds = seconds};
     if (is_drafted) row = accepted.path[num_emitted] + 1;
     tokens_.push_back(id);

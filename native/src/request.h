@@ -12,6 +12,7 @@
 
 #include "accept.h"
 #include "engine.h"
+#include "logprob_report.h"
 #include "pilotfish.h"
 #include "random_stream.h"
 #include "speculation.h"
@@ -30,6 +31,9 @@ class Request {
   // Writes the tokens of one round; `finish` is the reason if these were the last ones.
   size_t step(std::span<pf_token> tokens_out, pf_finish& finish);
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
+  // Ends the request after the first num_tokens of the last step.
+  void stop(size_t num_tokens);
+  const LogprobReport& report() const noexcept { return report_; }
   const pf_stats& stats() const noexcept { return stats_; }
   // About the last round.
   pf_decision decision() const noexcept;
@@ -37,7 +41,15 @@ class Request {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // What the last step wrote.
+  struct Step {
+    size_t num_tokens = 0;
+    int32_t num_new_tokens = 0;
+    int32_t num_accepted = 0;
+  };
+
   size_t first_token(std::span<pf_token> tokens_out);
+  size_t echo_prompt(std::span<pf_token> tokens_out);
   size_t round(std::span<pf_token> tokens_out);
   // Rows that the cache still has slots for, and tokens that the output needs besides the target's own.
   TreeLimits room_of_round() const noexcept;
@@ -53,16 +65,20 @@ class Request {
   const TypicalOptions typical_;
   const int32_t max_new_tokens_;
   const bool reuses_prefix_;
+  const bool echoes_;
+  const int32_t max_tokens_;  // prompt and output end here
   TokenChooser chooser_;
+  LogprobReport report_;
   const RandomStream random_;
   std::vector<int32_t> eos_ids_;  // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted
-  const int32_t max_tokens_;     // prompt and output end here
   Speculation speculation_;
   std::optional<Engine::OpenSequence> sequence_;
   std::atomic<bool> cancelled_{false};
   bool failed_ = false;
+  int32_t num_echoed_ = 0;  // tokens of the prompt that steps have written
+  Step last_step_;
   pf_finish finish_ = PF_FINISH_NONE;
   pf_stats stats_{};
   Clock::time_point opened_;

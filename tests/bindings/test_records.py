@@ -28,7 +28,14 @@ from pilotfish.bindings._ffi import ffi, lib
 if TYPE_CHECKING:
     from enum import IntEnum
 
-NOT_IN_PYTHON = {"struct_size", "num_stop_ids", "num_tree_widths", "num_draft_temperatures"}
+NOT_IN_PYTHON = {
+    "struct_size",
+    "num_stop_ids",
+    "num_logit_bias",
+    "mask_user",
+    "num_tree_widths",
+    "num_draft_temperatures",
+}
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class Rounds:
         self._finish = finish
         self.num_rounds = 0
         self.is_cancelled = False
+        self.num_emitted = 0  # as the engine counts
 
     def request_open(self, *_: object) -> SimpleNamespace:
         request = SimpleNamespace(closed=False)
@@ -59,9 +60,14 @@ class Rounds:
         self._sizes.rotate(-1)
         tokens = [self._left.popleft() for _ in range(min(size, len(self._left)))]
         self.num_rounds += 1
+        self.num_last = len(tokens)
+        self.num_emitted += len(tokens)
         return [
             Token(token_id, Origin.PLAIN, -1.0, self.num_rounds) for token_id in tokens
         ], Finish.NONE if self._left else self._finish
+
+    def request_stop(self, _: object, num_tokens: int) -> None:
+        self.num_emitted += num_tokens - self.num_last
 
     def request_stats(self, _: object) -> RequestStats:
         return RequestStats(**dict.fromkeys(RequestStats.__dataclass_fields__, 0))
@@ -111,12 +117,14 @@ def test_the_deltas_are_the_text_byte_for_byte(tokenizer: Tokenizer, text: str, 
 @given(text=TEXTS.filter(bool), sizes=ROUNDS, stop=st.text(st.sampled_from("aé漢" + EMOJI), min_size=1, max_size=3))
 def test_a_stop_string_cuts_wherever_rounds_end(tokenizer: Tokenizer, text: str, sizes: list[int], stop: str) -> None:
     ids = tokenizer.encode_rendered(text)
-    events = run(tokenizer, Rounds(ids, sizes, Finish.LENGTH), [stop])
+    rounds = Rounds(ids, sizes, Finish.LENGTH)
+    events = run(tokenizer, rounds, [stop])
     assert "".join(event.text for event in events) == text.split(stop, maxsplit=1)[0]
     assert events[-1].finish_reason == ("stop" if stop in text else "length")
-    # Ids and logprobs end where the text does: with the token that completes the stop string.
+    # Ids, logprobs and caches end where the text does: with the token that completes the stop string.
     num_bytes = len(text[: text.index(stop) + len(stop)].encode()) if stop in text else len(ids)
     assert [event.token_id for event in events] == ids[:num_bytes]
+    assert rounds.num_emitted == num_bytes
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

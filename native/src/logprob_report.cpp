@@ -1,0 +1,41 @@
+#include "logprob_report.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace pilotfish {
+
+constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+
+LogprobReport::LogprobReport(Sampler& sampler, int32_t num_ids, int32_t num_top, size_t max_tokens)
+    : sampler_(sampler),
+      num_ids_(num_ids),
+      num_top_(static_cast<size_t>(num_top)),
+      ids_(max_tokens * num_top_),
+      logprobs_(max_tokens * num_top_) {}
+
+float LogprobReport::add(std::span<const float> logits, int32_t id) {
+  const LogProbs log_probs(logits);
+  if (num_top_ > 0) {
+    const std::span<int32_t> ids = std::span(ids_).subspan(num_tokens_ * num_top_, num_top_);
+    sampler_.find_likeliest(logits.first(num_ids_), ids);
+    float* out = logprobs_.data() + num_tokens_ * num_top_;
+    for (const int32_t likely : ids) *out++ = likely < 0 ? kUnknown : log_probs[likely];
+  }
+  ++num_tokens_;
+  return log_probs[id];
+}
+
+float LogprobReport::add_unknown() {
+  std::fill_n(ids_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, -1);
+  std::fill_n(logprobs_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, kUnknown);
+  ++num_tokens_;
+  return kUnknown;
+}
+
+void LogprobReport::copy_to(int32_t* ids_out, float* logprobs_out) const {
+  std::copy_n(ids_.begin(), num_tokens_ * num_top_, ids_out);
+  std::copy_n(logprobs_.begin(), num_tokens_ * num_top_, logprobs_out);
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,74 @@
+// The first steps of a request: its prompt runs, in large passes that end in the first token, or, when it is echoed, in
+// small ones that keep the logits of every row.
+
+#include <algorithm>
+#include <array>
+
+#include "prefill.h"
+#include "request.h"
+#include "timer.h"
+
+namespace pilotfish {
+
+size_t Request::first_token(std::span<pf_token> tokens_out) {
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  Reservation room(*sequence_, num_tokens);
+  std::optional<Logits> logits;
+  {
+    const Timer timer(stats_.prefill_seconds);
+    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, sequence_->num_target_tokens(),
+                     engine_->options().prefill_chunk, cancelled_);
+  }
+  if (!logits) {
+    finish_ = PF_FINISH_CANCELLED;
+    return 0;
+  }
+  stats_.num_prefilled_target = num_tokens - sequence_->num_target_tokens();
+  engine_->workspace().draft.clear({0, 0}, 0);
+  const size_t num_emitted = emit(*logits, accept(*logits), tokens_out);
+  room.commit(num_tokens, sequence_->num_draft_tokens());
+  return num_emitted;
+}
+
+// One pass: row i gives the logprob of the prompt's token i + 1, and the last one the first new token.
+size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
+  const int32_t num_cached = sequence_->num_target_tokens();
+  const auto write = [&](size_t index, int32_t id, float logprob) {
+    tokens_out[index] = {
+        .id = id, .origin = PF_ORIGIN_PROMPT, .logprob = logprob, .seconds = Timer::between(opened_, Clock::now())};
+  };
+  if (num_echoed_ == 0) {
+    write(0, tokens_[0], report_.add_unknown());
+    num_echoed_ = 1;
+    return 1;
+  }
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const auto capacity = static_cast<int32_t>(tokens_out.size());
+  const int32_t num_rows = std::min({capacity, engine_->target().limits().max_outputs, num_tokens - num_cached});
+  Reservation room(*sequence_, num_cached + num_rows);
+  Logits logits;
+  {
+    const Timer timer(stats_.prefill_seconds);
+    logits = engine_->target().forward({.ids = std::span(tokens_).subspan(num_cached, num_rows),
+                                        .positions = {},
+                                        .tree_mask = {},
+                                        .block_table = sequence_->block_table(),
+                                        .context = num_cached,
+                                        .num_outputs = num_rows});
+  }
+  stats_.num_prefilled_target += num_rows;
+  size_t num_emitted = 0;
+  for (; num_echoed_ < std::min(num_tokens, num_cached + num_rows + 1); ++num_echoed_, ++num_emitted) {
+    const int32_t id = tokens_[num_echoed_];
+    write(num_emitted, id, report_.add(logits.row(num_echoed_ - 1 - num_cached), id));
+  }
+  if (num_cached + num_rows == num_tokens) {
+    engine_->workspace().draft.clear({0, 0}, 0);
+    const Logits last{.data = logits.row(num_rows - 1).data(), .num_rows = 1, .width = logits.width};
+    num_emitted += emit(last, accept(last), tokens_out.subspan(num_emitted));
+  }
+  room.commit(num_cached + num_rows, 0);
+  return num_emitted;
+}
+
+}  // namespace pilotfish
