@@ -113,8 +113,8 @@ def sampling_check(
         draft = engine.logits(prompt + ids, Model.DRAFT)[first:-1] if engine.info.has_draft else target
         for row, token_id in enumerate(ids):
             probabilities = distribution(target[row], options)
-            for name, order in _orders(probabilities, draft[row]).items():
-                rank = randomised_rank(probabilities, order, token_id, generator.random())
+            for name, preference in _preferences(probabilities, draft[row]).items():
+                rank = randomised_rank(probabilities, preference, token_id, generator.random())
                 if rank is None:
                     num_impossible += 1
                     break
@@ -160,8 +160,10 @@ def _first_difference(engine: Engine, prompt: Sequence[int], plain: Sequence[int
     return f"first difference at token {index}: {plain[index]} became {other[index]}, their logits differ by {gap:.3g}"
 
 
-def _orders(probabilities: NDArray[np.float64], draft_logits: NDArray[np.float32]) -> dict[str, NDArray[np.intp]]:
+def _preferences(
+    probabilities: NDArray[np.float64], draft_logits: NDArray[np.float32]
+) -> dict[str, NDArray[np.float64]]:
     with np.errstate(divide="ignore"):
-        preference = draft_logits.astype(np.float64) - np.log(probabilities)
-    preference[probabilities == 0] = -np.inf
-    return {"p": np.argsort(-probabilities, kind="stable"), "q/p": np.argsort(-preference, kind="stable")}
+        by_draft = draft_logits.astype(np.float64) - np.log(probabilities)
+    by_draft[probabilities == 0] = -np.inf
+    return {"p": probabilities, "q/p": by_draft}

@@ -24,12 +24,13 @@ def distribution(logits: NDArray[np.float32], options: GenerateOptions) -> NDArr
     """Probabilities of all ids, [num_ids]; 0 for those that the options rule out."""
     scaled = logits.astype(np.float64) / options.temperature
     shares = np.exp(scaled - scaled.max())
-    order = np.argsort(-shares, kind="stable")
-    kept = order[: options.top_k or len(order)]
+    kept = np.arange(len(shares))
+    if options.top_k or options.top_p < 1:
+        kept = np.argsort(-shares, kind="stable")[: options.top_k or None]
     if options.top_p < 1:
         mass = np.cumsum(shares[kept]) / shares[kept].sum()
         kept = kept[: int(np.searchsorted(mass, options.top_p + TOP_P_SLACK)) + 1]
-    kept = kept[shares[kept] >= options.min_p * (1 - MIN_P_SLACK) * shares[kept[0]]]
+    kept = kept[shares[kept] >= options.min_p * (1 - MIN_P_SLACK) * shares.max()]
     result = np.zeros(len(shares))
     result[kept] = shares[kept] / shares[kept].sum()
     return result

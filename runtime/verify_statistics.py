@@ -14,7 +14,7 @@ LEAST_EXPECTED = 10.0  # in a bin, so that the statistic follows its distributio
 
 
 def randomised_rank(
-    probabilities: NDArray[np.float64], order: NDArray[np.intp], token_id: int, uniform: float
+    probabilities: NDArray[np.float64], preference: NDArray[np.float64], token_id: int, uniform: float
 ) -> float | None:
     """Where a token falls in its distribution's cumulative sum, spread evenly over its own share: in [0, 1).
 
@@ -23,7 +23,8 @@ def randomised_rank(
 
     Args:
         probabilities: of all ids, [num_ids].
-        order: the ids in the order to sum in; a good one puts those first that an error would favour.
+        preference: of all ids; those of the greatest are summed first, of equal ones the lowest id. A good one is great
+            where an error would favour the token.
         token_id: the token that was drawn.
         uniform: a number in [0, 1) of a generator that has nothing to do with the draw.
 
@@ -33,8 +34,9 @@ def randomised_rank(
     share = float(probabilities[token_id])
     if share == 0:
         return None
-    position = int(np.flatnonzero(order == token_id)[0])
-    before = float(probabilities[order[:position]].sum())
+    own = preference[token_id]
+    first = probabilities[preference > own].sum() + probabilities[:token_id][preference[:token_id] == own].sum()
+    before = float(first)
     return min(before + uniform * share, math.nextafter(1, 0))
 
 
