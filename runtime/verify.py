@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .engine import Engine
 from .verify_checks import Amount, Check, greedy_checks, sampling_checks, self_draft_checks
 from .verify_rollback import rollback_checks
-from .verify_sources import MAX_DRAFT_TOKENS, Source, sources_of
+from .verify_sources import MAX_DRAFT_TOKENS, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,8 +85,9 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
         if not engine.info.has_draft:
             notes.append("the bundle has no draft: only what does without one was verified")
     with tempfile.TemporaryDirectory() as folder, _open(self_draft_bundle(bundle, Path(folder)), options) as engine:
-        for source in filter(_is_of_a_model, sources_of(engine)):
-            run(self_draft_checks(engine, prompts, source, options.amount))
+        for source in sources_of(engine):
+            if source.drafts_by_model:
+                run(self_draft_checks(engine, prompts, source, options.amount))
     return Report(tuple(checks), tuple(notes))
 
 
@@ -111,7 +112,3 @@ def _open(bundle: str | Path, options: VerifyOptions) -> Engine:
         max_draft_tokens=MAX_DRAFT_TOKENS,
         num_sequences=2,
     )
-
-
-def _is_of_a_model(source: Source) -> bool:
-    return source.needs_draft

@@ -69,7 +69,7 @@ def greedy_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amou
             different = "; " + _first_difference(engine, prompt, plain.token_ids, result.token_ids)
     passed = num_equal == len(prompts)
     yield Check("greedy equality", source.name, passed, f"{num_equal} of {len(prompts)} prompts{different}")
-    if source.needs_draft and drafted >= LEAST_DRAFTED:
+    if source.drafts_by_model and drafted >= LEAST_DRAFTED:
         yield _acceptance_check(source, accepted, drafted)
 
 
@@ -129,7 +129,7 @@ def sampling_check(
 
 def sampling_checks(engine: Engine, prompts: Prompts, sources: Sequence[Source], amount: Amount) -> Iterator[Check]:
     """Every source with every sampling, plain decoding included: it shows that the test itself is right."""
-    every = (Source("plain", PLAIN, needs_draft=False), *sources)
+    every = (Source("plain", PLAIN), *sources)
     for sampling in SAMPLINGS:
         for source in every:
             yield sampling_check(engine, prompts, source, sampling, amount, num_checks=len(every) * len(SAMPLINGS))

@@ -22,7 +22,9 @@ class Source:
     name: str
     options: GenerateKeywords
     needs_draft: bool = True
-    """Whether a draft model proposes, so that its acceptance rate says something about the model."""
+    """Whether only bundles with a draft model have it."""
+    drafts_by_model: bool = True
+    """Whether every proposal is the draft model's, so that acceptance says something about the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,12 @@ class Sampling:
 
 _SOURCES = (
     *(Source(f"chain of {k}", GenerateKeywords(num_draft_tokens=k)) for k in (1, 2, 4, 8)),
-    Source("adaptive", GenerateKeywords()),
+    Source("draft", GenerateKeywords(source="draft")),
     Source("tree 2-2-1", GenerateKeywords(tree="2-2-1")),
     Source("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
+    Source("lookup", GenerateKeywords(source="lookup", num_draft_tokens=8), needs_draft=False, drafts_by_model=False),
+    Source("lookup+draft", GenerateKeywords(source="lookup+draft"), drafts_by_model=False),
+    Source("auto", GenerateKeywords(), needs_draft=False, drafts_by_model=False),
 )
 
 SAMPLINGS = (

@@ -52,12 +52,12 @@ def test_the_command_passes_a_right_bundle(tiny_bundle: Path, cli: CommandLine, 
     found = {(check["name"], check["source"]) for check in report["checks"]}
     with Engine(tiny_bundle, threads=1, max_draft_tokens=MAX_DRAFT_TOKENS) as engine:
         sources = sources_of(engine)
-    assert len(sources) >= 7
+    assert len(sources) >= 10
     for source in sources:
         expected = ["greedy equality", *(f"distribution: {sampling.name}" for sampling in SAMPLINGS)]
         assert {(name, source.name) for name in expected} <= found
         assert {(f"rollback, {name}", f"{source.name}, f16/f16 cache") for name in SCENARIOS} <= found
-        assert ("self-draft", source.name) in found
+        assert (("self-draft", source.name) in found) is source.drafts_by_model
     assert {(f"distribution: {sampling.name}", "plain") for sampling in SAMPLINGS} <= found
 
 
@@ -72,7 +72,7 @@ def test_a_source_that_changes_the_output_fails_the_command(
     tiny_bundle: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sampling instead of greedy decoding stands for any wrong token."""
-    wrong = Source("wrong", GenerateKeywords(num_draft_tokens=2, temperature=1.0, seed=1), needs_draft=False)
+    wrong = Source("wrong", GenerateKeywords(num_draft_tokens=2, temperature=1.0, seed=1), drafts_by_model=False)
     monkeypatch.setattr(verify_sources, "_SOURCES", (wrong,))
     finished = cli("verify", tiny_bundle, "--new-tokens", 16, "--sampled-tokens", 100, "--threads", 1)
     assert finished.exit_code == 1
