@@ -11,6 +11,7 @@ import typer
 from pilotfish.bindings import InternalError, PilotfishError, calls
 
 from .bench import bench
+from .calibrate import calibrate
 from .chat import chat
 from .console import note
 from .doctor import doctor
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, bench, verify, evaluate_draft, plan, doctor):
+for command in (export, info, run, chat, bench, calibrate, verify, evaluate_draft, plan, doctor):
     app.command()(command)
 app.add_typer(train, name="train")
 
