@@ -20,6 +20,7 @@ add_library(pilotfish_cuda SHARED
   cuda/lowbit_linear.cu
   cuda/lowbit_plan.cu
   cuda/lowbit_repack.cu
+  cuda/lowbit_resident.cu
   cuda/paged_attention.cu
   cuda/rms_norm.cu
   cuda/operators/cuda_device.cpp

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const KeyRange rows[2] = {tile.keys(a, tiling, first_query + lane / 4),
                             tile.keys(a, tiling, first_query + lane / 4 + 8)};
   const uint32_t queries = at + first_query * kRowBytes<kDim>;
-  load_queries<kDim>(a, tiling, tile, first_query, queries);
+  load_queries<kDim, kTileQueries>(a, tiling, tile, first_query, queries);
   const int first_chunk = seen.first / kChunkKeys, last_chunk = seen.last / kChunkKeys;
   load_stage<kDim>(a, tile, seen, first_chunk, 0, at);
   commit_copies();

@@ -54,25 +54,32 @@ class SplitBlock {
   __device__ int first_split() const { return seen_.first / kSplitKeys; }
   __device__ int last_split() const { return seen_.last / kSplitKeys; }
 
-  /// One split: leaves its partial result, or the output where it is the only one.
+  __device__ bool has_keys(int split) const {
+    return first_key(split) <= seen_.last && first_key(split) + kChunkKeys > seen_.first;
+  }
+  /// Whether this warp's chunk has nothing that the pass itself writes.
+  __device__ bool is_committed(int split) const { return first_key(split) + kChunkKeys <= tile_.sequence.context; }
+
+  /// Sets out to load this warp's chunk of a split: keys, then values. What was begun before lands before the values.
+  __device__ void load(int split) const {
+    if (!has_keys(split)) return commit_copies();
+    const int cell = lane_cell(a_, tile_, seen_, first_key(split));
+    load_keys<kDim, kChunkKeys>(a_, a_.key_cache, blockIdx.y, cell, 0, at_ + Layout<kDim>::keys(warp_));
+    commit_copies();
+    load_keys<kDim, kChunkKeys>(a_, a_.value_cache, blockIdx.y, cell, 0, at_ + Layout<kDim>::values(warp_));
+    commit_copies();
+  }
+
+  /// One split that was loaded: leaves its partial result, or the output where it is the only one.
   __device__ void attend(int split, Softmax (&results)[kAttentionWarps][kTileQueries]) const {
     Running<kDim> running;
     running.clear();
-    const int first_key = split * kSplitKeys + warp_ * kChunkKeys;
-    const bool has_keys = first_key <= seen_.last && first_key + kChunkKeys > seen_.first;
-    if (has_keys) {
-      const int cell = lane_cell(a_, tile_, seen_, first_key);
-      load_keys<kDim, kChunkKeys>(a_, a_.key_cache, blockIdx.y, cell, 0, at_ + Layout<kDim>::keys(warp_));
-      commit_copies();
-      load_keys<kDim, kChunkKeys>(a_, a_.value_cache, blockIdx.y, cell, 0, at_ + Layout<kDim>::values(warp_));
-      commit_copies();
-      wait_for_copies<1>();
-    }
+    wait_for_copies<1>();
     __syncthreads();  // the queries too
-    if (has_keys) {
+    if (has_keys(split)) {
       const KeyRange seen[2] = {tile_.keys(a_, tiling_, lane_ / 4), tile_.keys(a_, tiling_, lane_ / 4 + 8)};
-      attend_chunk<kDim>(at_, at_ + Layout<kDim>::keys(warp_), at_ + Layout<kDim>::values(warp_), first_key, seen,
-                         {a_.shape.scale, a_.shape.softcap}, running, [] {
+      attend_chunk<kDim>(at_, at_ + Layout<kDim>::keys(warp_), at_ + Layout<kDim>::values(warp_), first_key(split),
+                         seen, {a_.shape.scale, a_.shape.softcap}, running, [] {
                            wait_for_copies<0>();
                            __syncwarp();
                          });
@@ -104,6 +111,8 @@ class SplitBlock {
   }
 
  private:
+  __device__ int first_key(int split) const { return split * kSplitKeys + warp_ * kChunkKeys; }
+
   __device__ float* result(int warp) const { return reinterpret_cast<float*>(shared_ + Layout<kDim>::keys(warp)); }
 
   __device__ static void add(Softmax& total, float4& sum, const Softmax& softmax, const float4& part) {
@@ -181,20 +190,35 @@ __global__ void __launch_bounds__(kAttentionThreads)
   __shared__ Softmax results[kAttentionWarps][kTileQueries];
   __shared__ bool is_last;
   let_dependents_start();
-  wait_for_predecessors();
+  // What the pass was given and what the cache held before it is read ahead.
   const Tile tile(a, tiling, blockIdx.z, blockIdx.y);
   if (tile.num_rows == 0) return;
   const KeyRange seen = tile.all_keys(a, tiling, 0, kTileQueries);
   const SplitBlock<kDim> block(a, tiling, tile, seen, num_splits, shared);
   const int first = block.first_split(), last = block.last_split();
-  if (first + static_cast<int>(blockIdx.x) > last) return;
-  if (threadIdx.x < kWarpSize) {
-    load_queries<kDim>(a, tiling, tile, 0, shared_address(shared));
-    commit_copies();
-    wait_for_copies<0>();
+  int split = first + static_cast<int>(blockIdx.x);
+  if (split > last) return;
+  const bool is_ahead = block.is_committed(split);
+  if (is_ahead) block.load(split);
+  wait_for_predecessors();
+  constexpr int kWarpQueries = kTileQueries / kAttentionWarps;
+  const int first_query = threadIdx.x / kWarpSize * kWarpQueries;
+  load_queries<kDim, kWarpQueries>(a, tiling, tile, first_query,
+                                   shared_address(shared) + first_query * kRowBytes<kDim>);
+  commit_copies();
+  if (is_ahead) {
+    commit_copies();  // attend() leaves the last group to land later: an empty one here
+  } else {
+    block.load(split);
   }
   int num_done = 0;
-  for (int split = first + blockIdx.x; split <= last; split += gridDim.x, ++num_done) block.attend(split, results);
+  while (true) {
+    block.attend(split, results);
+    ++num_done;
+    split += gridDim.x;
+    if (split > last) break;
+    block.load(split);
+  }
   if (first == last) return;
   __threadfence();
   __syncthreads();
@@ -211,14 +235,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 }  // namespace
 
-cudaError_t launch_split_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream) {
+cudaError_t launch_split_attention(const PagedAttention& attention, cudaStream_t stream) {
   const Tiling tiling = Tiling::of(attention, kTileQueries);
   const int num_splits = max_splits(attention.max_blocks, attention.block_size);
-  // Enough blocks to fill the device; each takes every so-manieth split.
-  constexpr int kBlocksPerSm = 3;
-  const int columns = tiling.num_tiles * attention.shape.num_kv_heads;
-  const int wanted = (kBlocksPerSm * limits.num_sms + columns - 1) / columns;
-  const dim3 grid(std::clamp(wanted, 1, num_splits), attention.shape.num_kv_heads, tiling.num_tiles);
+  constexpr int kMostColumns = 64;  // of blocks; each takes every 64th split of a longer context
+  const dim3 grid(std::min(num_splits, kMostColumns), attention.shape.num_kv_heads, tiling.num_tiles);
   return for_head_dim(attention.shape.head_dim, [&]<int kDim>() {
     return launch_early(split_attention_kernel<kDim>, grid, kAttentionThreads, Layout<kDim>::kBytes, stream, attention,
                         tiling, num_splits);

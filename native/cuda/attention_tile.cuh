@@ -85,12 +85,12 @@ struct Tile {
   }
 };
 
-/// Copies queries first..first + 16 of the tile to shared memory by one warp; those that do not exist are zero.
-template <int kDim>
+/// Copies kCount queries of the tile to shared memory by one warp; those that do not exist are zero.
+template <int kDim, int kCount>
 __device__ void load_queries(const PagedAttention& a, const Tiling& tiling, const Tile& tile, int first_query,
                              uint32_t target) {
   constexpr int kVectors = kDim / 8;
-  for (int i = threadIdx.x % kWarpSize; i < kTileQueries * kVectors; i += kWarpSize) {
+  for (int i = threadIdx.x % kWarpSize; i < kCount * kVectors; i += kWarpSize) {
     const int query = first_query + i / kVectors, column = i % kVectors * 8;
     const bool exists = tile.has(tiling, query) && column < a.shape.head_dim;
     const auto* source = static_cast<const __half*>(a.queries);
@@ -134,7 +134,7 @@ __device__ __forceinline__ void write_result(const PagedAttention& a, size_t que
 // The two ways to put chunks together; both give a row the same bits.
 
 /// Few rows: splits of the context over thread blocks.
-cudaError_t launch_split_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream);
+cudaError_t launch_split_attention(const PagedAttention& attention, cudaStream_t stream);
 /// Many rows: a block walks all keys of 64 queries.
 cudaError_t launch_prefill_attention(const PagedAttention& attention, cudaStream_t stream);
 

@@ -71,11 +71,14 @@ __device__ __forceinline__ void wait_for_copies() {
 
 #if __CUDA_ARCH__ >= 900
 /// One contiguous piece (16-byte multiples) by the copy engine; arrives at the barrier once it has landed.
-__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int num_bytes, uint32_t barrier) {
+__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int num_bytes, uint32_t barrier,
+                                          uint64_t policy) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(num_bytes) : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-               "l"(source), "r"(num_bytes), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(target),
+      "l"(source), "r"(num_bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
 #endif
 
@@ -157,6 +160,12 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threa
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (status != cudaSuccess) return status;
+  }
+  // The same division of L1 for all: a multiprocessor must run empty before it can be divided anew.
+  if (const cudaError_t status =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+      status != cudaSuccess) {
+    return status;
   }
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }

@@ -65,17 +65,32 @@ __device__ float half_at(const uint8_t* piece, const Place& place, int plane) {
       __ldg(halves + ((place.tile * 8 + place.row % 8) * 2 + place.row / 8) * Format::kBlocks + place.block));
 }
 
+/// The copy for the linear that comes next; a warp holds the 32 columns of one sum of squares.
+__device__ void leave_next(const NextInput& next, size_t index, int column, int num_columns, float value) {
+  const bool exists = column < num_columns;
+  if (exists) {
+    const float weight = next.weight ? __ldg(next.weight + column) : 1.0f;
+    static_cast<__half*>(next.halves)[index] = saturated_half(value * weight);
+  }
+  if (!next.weight) return;
+  float squares = value * value;
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+  if (!exists || threadIdx.x % kWarpSize != 0) return;
+  next.squares[static_cast<size_t>(blockIdx.x) * num_square_parts(num_columns) + column / kWarpSize] = squares;
+}
+
 template <class Format>
 __global__ void __launch_bounds__(kThreads)
     embedding_kernel(const uint8_t* weights, UnitGrid grid, int num_ids, int num_columns, const int32_t* ids,
-                     float scale, float* out) {
+                     float scale, float* out, NextInput next) {
   let_dependents_start();
   wait_for_predecessors();
   const int id = __ldcg(ids + blockIdx.x);
   const int column = blockIdx.y * kThreads + threadIdx.x;
-  if (column >= num_columns) return;
-  float value = __uint_as_float(kNotWritten);
-  if (id >= 0 && id < num_ids) {
+  const bool exists = column < num_columns;
+  float value = exists ? __uint_as_float(kNotWritten) : 0.0f;
+  if (exists && id >= 0 && id < num_ids) {
     const int piece = id / kPieceRows, group = grid.group_of(piece);
     const size_t index =
         grid.first_piece(group, column / Format::kChunkColumns) + (piece - group * grid.pieces_per_group);
@@ -85,31 +100,33 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (Format::kHasOffsets) value = __fadd_rn(value, half_at<Format>(at, place, 1));
     value *= scale;
   }
-  out[static_cast<size_t>(blockIdx.x) * num_columns + column] = value;
+  const size_t index = static_cast<size_t>(blockIdx.x) * num_columns + column;
+  if (exists) out[index] = value;
+  if (next.halves) leave_next(next, index, column, num_columns, value);
 }
 
 template <class Format>
 cudaError_t launch(const LowbitShape& shape, const void* weights, const int32_t* ids, int num_rows, float scale,
-                   float* out, cudaStream_t stream) {
+                   float* out, const NextInput& next, cudaStream_t stream) {
   const dim3 grid(num_rows, (shape.in_features + kThreads - 1) / kThreads);
   return launch_early(embedding_kernel<Format>, grid, kThreads, 0, stream, static_cast<const uint8_t*>(weights),
-                      unit_grid<Format>(shape), shape.out_features, shape.in_features, ids, scale, out);
+                      unit_grid<Format>(shape), shape.out_features, shape.in_features, ids, scale, out, next);
 }
 
 }  // namespace
 
 cudaError_t launch_embedding(const LowbitShape& shape, const void* weights, const int32_t* ids, int num_rows,
-                             float scale, float* out, cudaStream_t stream) {
+                             float scale, float* out, const NextInput& next, cudaStream_t stream) {
   if (num_rows < 1) return cudaErrorInvalidValue;
   switch (shape.format) {
     case WeightFormat::kInt4:
-      return launch<Int4>(shape, weights, ids, num_rows, scale, out, stream);
+      return launch<Int4>(shape, weights, ids, num_rows, scale, out, next, stream);
     case WeightFormat::kInt4Asym:
-      return launch<Int4Asym>(shape, weights, ids, num_rows, scale, out, stream);
+      return launch<Int4Asym>(shape, weights, ids, num_rows, scale, out, next, stream);
     case WeightFormat::kInt8:
       break;
   }
-  return launch<Int8>(shape, weights, ids, num_rows, scale, out, stream);
+  return launch<Int8>(shape, weights, ids, num_rows, scale, out, next, stream);
 }
 
 }  // namespace pilotfish::cuda

@@ -21,6 +21,7 @@ struct DeviceLimits {
   int num_sms;
   size_t shared_bytes_per_sm;
   size_t shared_bytes_per_block;  // with the opt-in
+  size_t cache_bytes;             // L2
 };
 
 struct LowbitShape {
@@ -32,12 +33,37 @@ struct LowbitShape {
 /// How many thread blocks share the work of one shape. Each takes an equal run of the weight, which cuts K sums at
 /// places that fix the order of every addition: the plan depends on the shape and the device alone, never on the number
 /// of rows, and that keeps a row's bits the same in every pass.
+///
+/// A small weight is resident instead: every 32 rows have a block of their own, whose warps divide K; the whole weight
+/// lies in shared memory before the predecessor has ended, and no block waits for another.
 struct LowbitPlan {
   int num_blocks;
+  bool is_resident = false;
 };
+
+/// A copy of a result for the linear that reads it next. With `weight` that linear has a norm: the copy is f16(x *
+/// weight), and the rest of the norm, the row's size, is applied to its sums. No copy where `halves` is null.
+struct NextInput {
+  void* halves;         // [num_rows, columns]
+  const float* weight;  // [columns] or null: f16(x)
+  float* squares;       // with weight: [num_rows, num_square_parts(columns)], sums of squares of 32 columns each; zeros
+                        // behind the last part
+};
+
+/// What remains of the norm of a linear whose input is such a copy; none where `squares` is null.
+struct InputNorm {
+  const float* squares;
+  float epsilon;
+  float unscale;  // of the copy's weight
+};
+
+__host__ __device__ constexpr int num_square_parts(int columns) { return (columns + 511) / 512 * 16; }
 
 enum class OutputType { kF16, kF32 };
 enum class Activation { kNone, kSwiGlu };
+
+/// Where a weight is when it is read again: in L2, or, one of many, not.
+enum class Passes { kIntoCache, kThroughCache };
 
 struct LowbitLinear {
   LowbitShape shape;
@@ -49,10 +75,12 @@ struct LowbitLinear {
   void* out;             // [num_rows, out_features], half as many columns with SwiGLU
   OutputType output_type;
   Activation activation;
-  int num_rows;      // 1..kMaxLinearRows
-  void* halves_out;  // f16 copy of out (kF32 only) for a linear that reads it without a norm, or null
-  float* partials;   // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
-                     // shared by all linears of a stream
+  int num_rows;  // 1..kMaxLinearRows
+  Passes passes;
+  InputNorm input_norm;
+  NextInput next;   // with output_type kF32; a weight only without SwiGLU
+  float* partials;  // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;
+                    // shared by all linears of a stream
 };
 
 /// Reads the limits of the current device.
@@ -76,7 +104,7 @@ cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* we
 /// out[row] = scale * weight[ids[row]], f32 [num_rows, in_features], from a repacked weight. Ids outside 0..N - 1 give
 /// NaN.
 cudaError_t launch_embedding(const LowbitShape& shape, const void* weights, const int32_t* ids, int num_rows,
-                             float scale, float* out, cudaStream_t stream);
+                             float scale, float* out, const NextInput& next, cudaStream_t stream);
 
 /// out = f16(x / rms(x) * weight) a row, saturating; without `weight` just f16(x). num_columns a multiple of 4.
 cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, int num_rows, int num_columns,
@@ -143,6 +171,8 @@ cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream
 /// Attention of the prepared queries over the cache. A row's bits depend on its query and on the keys and values it
 /// sees, in their order, alone: keys are taken by 32 with a softmax of their own, by 128 into a split, and splits are
 /// added in order, whoever computes them.
-cudaError_t launch_paged_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream);
+/// Reads ahead: the inputs but qkv, and the committed slots of the cache, must be complete before the first kernel of
+/// the pass is launched.
+cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);
 
 }  // namespace pilotfish::cuda

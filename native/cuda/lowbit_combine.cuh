@@ -93,46 +93,100 @@ __device__ void add_partials(const LowbitLinear& linear, int first, int last, in
 
 // ---- the epilogue ----
 
-__device__ void write_output(const LowbitLinear& linear, int token, int column, int num_columns, float value) {
-  if (column >= num_columns) return;
-  const size_t index = static_cast<size_t>(token) * num_columns + column;
-  if (linear.output_type == OutputType::kF16) {
-    if (linear.residual) value += __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index));
-    static_cast<__half*>(linear.out)[index] = __float2half_rn(value);
-  } else {
-    if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
-    static_cast<float*>(linear.out)[index] = value;
-    if (linear.halves_out) static_cast<__half*>(linear.halves_out)[index] = saturated_half(value);
-  }
-}
-
 __device__ __forceinline__ float with_bias(const LowbitLinear& linear, int row, float value) {
   return linear.bias && row < linear.shape.out_features ? value + __ldg(linear.bias + row) : value;
 }
 
 __device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
 
+/// Writes one result, with its copy for the next linear; returns it, or zero where there is no such column.
+__device__ inline float write_output(const LowbitLinear& linear, int token, int column, int num_columns, float value) {
+  if (column >= num_columns) return 0;
+  const size_t index = static_cast<size_t>(token) * num_columns + column;
+  if (linear.output_type == OutputType::kF16) {
+    if (linear.residual) value += __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index));
+    static_cast<__half*>(linear.out)[index] = __float2half_rn(value);
+    return value;
+  }
+  if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
+  static_cast<float*>(linear.out)[index] = value;
+  if (linear.next.halves) {
+    const float weight = linear.next.weight ? __ldg(linear.next.weight + column) : 1.0f;
+    static_cast<__half*>(linear.next.halves)[index] = saturated_half(value * weight);
+  }
+  return value;
+}
+
+/// Leaves the squares of a piece's 32 columns: two tokens a lane, summed over the lanes that share them.
+__device__ __forceinline__ void leave_squares(const LowbitLinear& linear, int piece, int token_tile, float even,
+                                              float odd) {
+#pragma unroll
+  for (int offset = 4; offset < kWarpSize; offset *= 2) {
+    even += __shfl_xor_sync(~0u, even, offset);
+    odd += __shfl_xor_sync(~0u, odd, offset);
+  }
+  const int lane = threadIdx.x % kWarpSize, token = token_tile * kTokenTile + lane * 2;
+  float* const target =
+      linear.next.squares + static_cast<size_t>(token) * num_square_parts(linear.shape.out_features) + piece;
+  if (lane < 4 && token < linear.num_rows) target[0] = even;
+  if (lane < 4 && token + 1 < linear.num_rows) target[num_square_parts(linear.shape.out_features)] = odd;
+}
+
+/// 1 / rms of this lane's two tokens of a tile, where the input is a copy for a norm; else 1.
+__device__ __forceinline__ float2 input_scales(const LowbitLinear& linear, int token_tile) {
+  if (!linear.input_norm.squares) return make_float2(1.0f, 1.0f);
+  const int lane = threadIdx.x % kWarpSize, token = token_tile * kTokenTile + lane / 4;
+  const int num_vectors = num_square_parts(linear.shape.in_features) / 4;
+  const float4* source =
+      reinterpret_cast<const float4*>(linear.input_norm.squares) + static_cast<size_t>(token) * num_vectors;
+  float sum = 0;
+  if (token < linear.num_rows) {
+#pragma unroll 8
+    for (int i = lane % 4; i < num_vectors; i += 4) {
+      const float4 part = __ldcg(source + i);
+      sum += (part.x + part.y) + (part.z + part.w);
+    }
+  }
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  sum += __shfl_xor_sync(~0u, sum, 2);
+  const float scale = rsqrtf(sum / static_cast<float>(linear.shape.in_features) + linear.input_norm.epsilon) *
+                      linear.input_norm.unscale;
+  return make_float2(__shfl_sync(~0u, scale, lane % 4 * 8), __shfl_sync(~0u, scale, lane % 4 * 8 + 4));
+}
+
 /// Writes the sums of one piece and one token tile. With SwiGLU a piece is a gate and an up tile.
-__device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece, int token_tile,
+__device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece, int token_tile, const float2& scales,
                                            const float4 (&sums)[kTilesPerPiece]) {
   const int lane = threadIdx.x % kWarpSize;
   const int num_features = linear.shape.out_features;
   const float values[kTilesPerPiece][4] = {{sums[0].x, sums[0].y, sums[0].z, sums[0].w},
                                            {sums[1].x, sums[1].y, sums[1].z, sums[1].w}};
+  float squares[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = token_tile * kTokenTile + lane % 4 * 2 + i % 2;
     const int row_in_tile = lane / 4 + i / 2 * 8;
     const int row = piece * kPieceRows + row_in_tile;
     if (token >= linear.num_rows) continue;
-    const float first = with_bias(linear, row, values[0][i]), second = with_bias(linear, row + kTileRows, values[1][i]);
+    const float scale = i % 2 == 0 ? scales.x : scales.y;
+    const float first = with_bias(linear, row, values[0][i] * scale);
+    const float second = with_bias(linear, row + kTileRows, values[1][i] * scale);
     if (linear.activation == Activation::kSwiGlu) {
       write_output(linear, token, piece * kTileRows + row_in_tile, num_features / 2, swiglu(first, second));
     } else {
-      write_output(linear, token, row, num_features, first);
-      write_output(linear, token, row + kTileRows, num_features, second);
+      const float a = write_output(linear, token, row, num_features, first);
+      const float b = write_output(linear, token, row + kTileRows, num_features, second);
+      squares[i % 2] += fmaf(a, a, b * b);
     }
   }
+  if (linear.next.weight) leave_squares(linear, piece, token_tile, squares[0], squares[1]);
+}
+
+/// input_scales() for all lanes of a warp, who read them after a __syncwarp().
+__device__ __forceinline__ void leave_scales(const LowbitLinear& linear, int token_tile, float2 (&scales)[4]) {
+  const float2 mine = input_scales(linear, token_tile);
+  __syncwarp();
+  if (threadIdx.x % kWarpSize < 4) scales[threadIdx.x % 4] = mine;
 }
 
 /// Adds what blocks first..last left of a piece and writes it. The blocks share the token tiles, the last one takes the
@@ -140,14 +194,16 @@ __device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece
 /// straight code: instructions that run once a launch cost more to fetch than to execute.
 template <class Shape>
 __device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp) {
+  __shared__ float2 scales[kConsumerWarps][4];  // not registers: a spilled one costs a microsecond here
   const int num_blocks = last - first + 1;
 #pragma unroll 1
   for (int token_tile = last - static_cast<int>(blockIdx.x); token_tile * kTokenTile < linear.num_rows;
        token_tile += num_blocks) {
+    leave_scales(linear, token_tile, scales[warp]);  // while other blocks are still at it
     float4 totals[kTilesPerPiece] = {};
     if (is_used(linear, token_tile)) add_partials<Shape>(linear, first, last, warp, token_tile, totals);
     __syncwarp();
-    write_tile(linear, piece, token_tile, totals);
+    write_tile(linear, piece, token_tile, scales[warp][threadIdx.x % 4], totals);
   }
 }
 

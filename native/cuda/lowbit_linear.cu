@@ -7,125 +7,12 @@
 #include "kernels.h"
 #include "lowbit_combine.cuh"
 #include "lowbit_format.cuh"
+#include "lowbit_multiply.cuh"
+#include "lowbit_resident.cuh"
 #include "lowbit_stage.cuh"
 
 namespace pilotfish::cuda {
 namespace {
-
-template <class Shape>
-using Sums = float4[kTilesPerPiece][Shape::kTokenTiles];
-
-__device__ __forceinline__ void add_scaled(float4& sum, const float4& part, float low, float high) {
-  sum.x = fmaf(part.x, low, sum.x);
-  sum.y = fmaf(part.y, low, sum.y);
-  sum.z = fmaf(part.z, high, sum.z);
-  sum.w = fmaf(part.w, high, sum.w);
-}
-
-/// The part of a stage that one warp multiplies.
-struct ChunkView {
-  const uint8_t* piece;
-  uint32_t activations;       // shared-memory address of this lane's ldmatrix row
-  const float4* offset_sums;  // of this lane's tokens; used where shared
-};
-
-/// What is read before it is used, as far as registers allow: it hides the latency of shared memory.
-template <class Format, class Shape>
-struct AtOnce {
-  static constexpr int kBlocksPerVector = Format::kBlocks / 2;  // of 16 bytes a lane and tile
-  static constexpr int kBlocks = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
-  static constexpr int kTokens = Shape::kTokenTiles < 2 ? 1 : 2;
-};
-
-/// Unpacked weights of the columns at hand, and the scales of the whole chunk.
-template <class Format, class Shape>
-struct Weights {
-  uint32_t operands[AtOnce<Format, Shape>::kBlocks][kTilesPerPiece][2][4];
-  alignas(16) uint32_t words[kTilesPerPiece][kWordsPerVector];
-  alignas(16) __half scale[kTilesPerPiece][2][Format::kBlocks];
-  alignas(16) __half offset[kTilesPerPiece][2][Format::kHasOffsets ? Format::kBlocks : 1];
-
-  __device__ __forceinline__ void load_scales(const uint8_t* piece) {
-    using ScaleVector = typename Format::ScaleVector;
-    const int lane = threadIdx.x % kWarpSize;
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-      *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
-          reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
-      if constexpr (Format::kHasOffsets) {
-        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) =
-            reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes + Format::kScaleBytes)[tile * 8 + lane / 4];
-      }
-    }
-  }
-
-  __device__ __forceinline__ void unpack(const uint8_t* piece, int first_block) {
-    constexpr int kBlocksPerVector = AtOnce<Format, Shape>::kBlocksPerVector;
-    const int lane = threadIdx.x % kWarpSize, vector = first_block / kBlocksPerVector;
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-      if (first_block % kBlocksPerVector == 0) {
-        *reinterpret_cast<uint4*>(&words[tile][0]) =
-            reinterpret_cast<const uint4*>(piece)[(tile * 2 + vector) * kWarpSize + lane];
-      }
-#pragma unroll
-      for (int i = 0; i < AtOnce<Format, Shape>::kBlocks * 2; ++i) {
-        Format::unpack(operands[i / 2][tile][i % 2], words[tile], first_block % kBlocksPerVector * 2 + i);
-      }
-    }
-  }
-};
-
-/// Adds the columns at hand for a few token tiles.
-template <class Format, class Shape>
-__device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const Weights<Format, Shape>& weights,
-                                                int first_block, int first_tokens, Sums<Shape>& sums) {
-  constexpr int kBlocks = AtOnce<Format, Shape>::kBlocks, kTokens = AtOnce<Format, Shape>::kTokens;
-  uint32_t x[kBlocks][kTokens][4];  // 32 columns of 8 tokens
-  float4 offsets[kBlocks][kTokens];
-#pragma unroll
-  for (int i = 0; i < kBlocks * kTokens; ++i) {
-    const int block = first_block + i / kTokens, tokens = first_tokens + i % kTokens;
-    const int row_offset = tokens * kTokenTile * Stage<Format, Shape>::kRowBytes;
-    load_matrices(x[i / kTokens][i % kTokens], chunk.activations + row_offset + block * kBlockColumns * 2);
-    if constexpr (Shape::kSharedOffsets) {
-      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kBlocks * kTokens * kTilesPerPiece; ++i) {
-    const int tile = i % kTilesPerPiece, tokens = i / kTilesPerPiece % kTokens, block = i / kTilesPerPiece / kTokens;
-    const uint32_t (&columns)[4] = x[block][tokens];
-    if (!Shape::kSharedOffsets && tile == 0) offsets[block][tokens] = offset_sums<Format>(columns);
-    const uint32_t (&operands)[2][4] = weights.operands[block][tile];
-    const float4 part = multiply(operands[1], columns[2], columns[3],
-                                 multiply(operands[0], columns[0], columns[1], offsets[block][tokens]));
-    float4& sum = sums[tile][first_tokens + tokens];
-    add_scaled(sum, part, __half2float(weights.scale[tile][0][first_block + block]),
-               __half2float(weights.scale[tile][1][first_block + block]));
-    if constexpr (Format::kHasOffsets) {
-      const float even = offsets[block][tokens].x * Format::kSumOfOffsetSum;
-      const float odd = offsets[block][tokens].y * Format::kSumOfOffsetSum;
-      add_scaled(sum, make_float4(even, odd, even, odd), __half2float(weights.offset[tile][0][first_block + block]),
-                 __half2float(weights.offset[tile][1][first_block + block]));
-    }
-  }
-}
-
-/// Adds one chunk of columns in ascending order, 32 columns (one scale) at a time.
-template <class Format, class Shape>
-__device__ __forceinline__ void multiply_chunk(const ChunkView& chunk, Sums<Shape>& sums) {
-  Weights<Format, Shape> weights;
-  weights.load_scales(chunk.piece);
-#pragma unroll
-  for (int block = 0; block < Format::kBlocks; block += AtOnce<Format, Shape>::kBlocks) {
-    weights.unpack(chunk.piece, block);
-#pragma unroll
-    for (int tokens = 0; tokens < Shape::kTokenTiles; tokens += AtOnce<Format, Shape>::kTokens) {
-      multiply_tokens<Format, Shape>(chunk, weights, block, tokens, sums);
-    }
-  }
-}
 
 /// One multiplying warp: its piece of every row group that the block's run of units touches.
 template <class Format, class Shape>
@@ -223,7 +110,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
 
 template <class Format, class Shape>
 int stages_that_fit(const DeviceLimits& limits) {
-  constexpr size_t kReservedBytes = 1024;  // by the driver, a block
+  constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block; scales
   const size_t budget =
       std::min(limits.shared_bytes_per_block, limits.shared_bytes_per_sm / Shape::kBlocksPerSm - kReservedBytes);
   return static_cast<int>(std::min<size_t>((budget - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
@@ -231,16 +118,15 @@ int stages_that_fit(const DeviceLimits& limits) {
 
 template <class Format, class Shape>
 cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
-  const auto kernel = lowbit_linear_kernel<Format, Shape>;
   Params params;
   params.linear = linear;
   params.grid = unit_grid<Format>(linear.shape);
   params.num_stages = stages_that_fit<Format, Shape>(limits);
   if (params.num_stages < 1) return cudaErrorInvalidConfiguration;
-
   const size_t shared_bytes =
       Ring::kBarrierBytes + static_cast<size_t>(params.num_stages) * Stage<Format, Shape>::kBytes;
-  return launch_early(kernel, dim3(linear.plan.num_blocks), Shape::kThreads, shared_bytes, stream, params);
+  return launch_early(lowbit_linear_kernel<Format, Shape>, dim3(linear.plan.num_blocks), Shape::kThreads, shared_bytes,
+                      stream, params);
 }
 
 template <class Format>
@@ -256,14 +142,18 @@ bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
   const bool shape_fits = shape.in_features > 0 && shape.in_features % 8 == 0 && shape.out_features > 0;
   const bool gate_fits = linear.activation == Activation::kNone || shape.out_features % kPieceRows == 0;
   const bool rows_fit = linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
-  return shape_fits && gate_fits && rows_fit && linear.plan.num_blocks >= 1 &&
-         linear.plan.num_blocks <= std::min(limits.num_sms, unit_grid(shape).num_units());
+  const bool next_fits = !linear.next.halves || linear.output_type == OutputType::kF32;
+  const bool plan_fits =
+      linear.plan.is_resident ||
+      (linear.plan.num_blocks >= 1 && linear.plan.num_blocks <= std::min(limits.num_sms, unit_grid(shape).num_units()));
+  return shape_fits && gate_fits && rows_fit && next_fits && plan_fits;
 }
 
 }  // namespace
 
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
   if (!is_valid(linear, limits)) return cudaErrorInvalidValue;
+  if (linear.plan.is_resident) return launch_resident_linear(linear, limits, stream);
   switch (linear.shape.format) {
     case WeightFormat::kInt4:
       return launch_for_rows<Int4>(linear, limits, stream);

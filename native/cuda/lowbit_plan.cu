@@ -3,11 +3,13 @@
 
 #include "kernels.h"
 #include "lowbit_format.cuh"
+#include "lowbit_resident.cuh"
 
 namespace pilotfish::cuda {
 
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits) {
-  return {std::min(limits.num_sms, unit_grid(shape).num_units())};
+  if (fits_resident(shape, limits)) return {unit_grid(shape).num_pieces, true};
+  return {std::min(limits.num_sms, unit_grid(shape).num_units()), false};
 }
 
 size_t packed_lowbit_bytes(const LowbitShape& shape) {
@@ -25,6 +27,7 @@ size_t lowbit_weight_bytes(const LowbitShape& shape) {
 }
 
 size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows) {
+  if (plan.is_resident) return 0;
   int padded_rows = 8;
   while (padded_rows < num_rows) padded_rows *= 2;
   return static_cast<size_t>(plan.num_blocks) * kPartialsPerBlock * kMaxGroupPieces * kPieceRows * padded_rows *
@@ -37,7 +40,7 @@ cudaError_t read_device_limits(DeviceLimits* limits_out) {
   cudaDeviceProp properties;
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, device); status != cudaSuccess) return status;
   *limits_out = {properties.multiProcessorCount, properties.sharedMemPerMultiprocessor,
-                 properties.sharedMemPerBlockOptin};
+                 properties.sharedMemPerBlockOptin, static_cast<size_t>(properties.l2CacheSize)};
   return cudaSuccess;
 }
 

@@ -5,11 +5,11 @@
 #include "common.cuh"
 #include "kernels.h"
 #include "lowbit_format.cuh"
+#include "lowbit_multiply.cuh"
 
 namespace pilotfish::cuda {
 
 inline constexpr int kConsumerWarps = kMaxGroupPieces;  // a piece of 32 weight rows each
-inline constexpr int kTokenTile = 8;                    // tokens of one mma
 inline constexpr int kMaxStages = 16;
 inline constexpr int kWeightWarp = kConsumerWarps;
 inline constexpr int kFirstActivationWarp = kConsumerWarps + 1;
@@ -30,8 +30,7 @@ struct Shape {
 /// [block][token tile][4 lanes] float4 that multiplications start from.
 template <class Format, class Shape>
 struct Stage {
-  // A row of activations is padded by 16 bytes: ldmatrix then meets no bank twice.
-  static constexpr int kRowBytes = Format::kChunkColumns * 2 + 16;
+  static constexpr int kRowBytes = kActivationRowBytes<Format>;
   static constexpr int kActivations = kMaxGroupPieces * Format::kPieceBytes;
   static constexpr int kOffsetSums = kActivations + Shape::kTokenTiles * kTokenTile * kRowBytes;
   static constexpr int kBytes =
@@ -92,13 +91,6 @@ struct RingPosition {
   }
 };
 
-/// What the unpacked integers' offsets add to sums of 32 columns, with its sign turned: offsets as weights.
-template <class Format>
-__device__ __forceinline__ float4 offset_sums(const uint32_t (&x)[4]) {
-  const uint32_t offsets[4] = {Format::kOffsets[0], Format::kOffsets[1], Format::kOffsets[0], Format::kOffsets[1]};
-  return multiply(offsets, x[2], x[3], multiply(offsets, x[0], x[1], float4{}));
-}
-
 /// Streams the weights of a block's run of units. They never change, so this starts before the predecessors have ended;
 /// but only so many units are in flight at a time: more would not come sooner, and what other blocks must read first
 /// (sums, activations) would queue behind them.
@@ -111,6 +103,7 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
   int group = begin / params.grid.num_chunks, chunk = begin % params.grid.num_chunks;
   const auto* source =
       static_cast<const uint8_t*>(params.linear.weights) + params.grid.first_piece(group, chunk) * Format::kPieceBytes;
+  [[maybe_unused]] const uint64_t policy = cache_policy(params.linear.passes);
   RingPosition position, landing, emptying;
   for (int unit = 0; unit < num_units; ++unit) {
     if (unit >= params.num_stages) {
@@ -124,7 +117,7 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
     const uint32_t target = ring.stages + position.stage * Stage<Format, Shape>::kBytes;
     const int num_bytes = params.grid.pieces_of_group(group) * Format::kPieceBytes;
 #if __CUDA_ARCH__ >= 900
-    if (lane == 0) copy_bulk(target, source, num_bytes, ring.weights_landed(position.stage));
+    if (lane == 0) copy_bulk(target, source, num_bytes, ring.weights_landed(position.stage), policy);
 #else
     for (int offset = lane * 16; offset < num_bytes; offset += kWarpSize * 16)
       copy_16(target + offset, source + offset, 16);

@@ -14,9 +14,9 @@ size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int nu
   return static_cast<size_t>(num_rows + num_seqs) * shape.num_heads * sizeof(int);
 }
 
-cudaError_t launch_paged_attention(const PagedAttention& attention, const DeviceLimits& limits, cudaStream_t stream) {
+cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream) {
   if (!is_valid(attention)) return cudaErrorInvalidValue;
-  return attention.num_rows <= kMaxSplitRows ? launch_split_attention(attention, limits, stream)
+  return attention.num_rows <= kMaxSplitRows ? launch_split_attention(attention, stream)
                                              : launch_prefill_attention(attention, stream);
 }
 

@@ -86,7 +86,7 @@ class Sequence {
     a.out = out.get();
     a.halves_out = halves.get();
     CUDA_CHECK(launch_attention_prepare(a, nullptr));
-    CUDA_CHECK(launch_paged_attention(a, limits_, nullptr));
+    CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
     const std::vector<float> result = out.read();
     const std::vector<__half> copy = halves.read();

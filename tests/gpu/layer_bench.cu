@@ -31,7 +31,18 @@ DeviceArray<T> filled(size_t size) {
   return array;
 }
 
-enum Part { kNorms = 1, kPrepare = 2, kAttention = 4, kQkv = 8, kO = 16, kGateUp = 32, kDown = 64, kAll = 127 };
+enum Part {
+  kNorms = 1,
+  kPrepare = 2,
+  kAttention = 4,
+  kQkv = 8,
+  kO = 16,
+  kGateUp = 32,
+  kDown = 64,
+  kAll = 127,
+  kRing = 128,
+  kKeep = 256
+};
 
 class Model {
  public:
@@ -60,33 +71,33 @@ class Model {
 
   void enqueue(int rows, int parts, cudaStream_t stream) const {
     for (int layer = 0; layer < kLayers; ++layer) {
-      if (parts & kNorms) norm(rows, stream);
-      if (parts & kQkv) linear(qkv_, layer * 4, rows, halves_.get(), wide_.get(), nullptr, stream);
+      if (parts & kQkv) linear(qkv_, layer * 4, rows, parts, stream);
       attention(layer, rows, parts, stream);
-      if (parts & kO) linear(o_, layer * 4 + 1, rows, companion_.get(), x_.get(), x_.get(), stream);
-      if (parts & kNorms) norm(rows, stream);
-      if (parts & kGateUp) linear(gate_up_, layer * 4 + 2, rows, halves_.get(), wide_.get(), nullptr, stream);
-      if (parts & kDown) linear(down_, layer * 4 + 3, rows, companion_.get(), x_.get(), x_.get(), stream);
+      if (parts & kO) linear(o_, layer * 4 + 1, rows, parts, stream);
+      if (parts & kGateUp) linear(gate_up_, layer * 4 + 2, rows, parts, stream);
+      if (parts & kDown) linear(down_, layer * 4 + 3, rows, parts, stream);
     }
   }
 
  private:
-  void norm(int rows, cudaStream_t stream) const {
-    CUDA_CHECK(launch_rms_norm(x_.get(), norm_.get(), 1e-5f, rows, kHidden, halves_.get(), stream));
-  }
-  void linear(const LowbitShape& shape, int index, int rows, const void* x, float* out, const float* residual,
-              cudaStream_t stream) const {
+  /// qkv and gate_up read a copy with a norm, o and down write one.
+  void linear(const LowbitShape& shape, int index, int rows, int parts, cudaStream_t stream) const {
+    const bool reads_norm = index % 2 == 0, is_gated = index % 4 == 2;
     LowbitLinear linear = {};
     linear.shape = shape;
     linear.plan = plan_lowbit_linear(shape, limits_);
+    if (parts & kRing) linear.plan = {limits_.num_sms};
     linear.weights = weights_[index].get();
-    linear.x = x;
-    linear.residual = residual;
-    linear.out = out;
+    linear.x = reads_norm ? halves_.get() : companion_.get();
+    linear.residual = reads_norm ? nullptr : x_.get();
+    linear.out = reads_norm ? wide_.get() : x_.get();
     linear.output_type = OutputType::kF32;
-    linear.activation = shape.out_features == 2 * kInner ? Activation::kSwiGlu : Activation::kNone;
+    linear.activation = is_gated ? Activation::kSwiGlu : Activation::kNone;
     linear.num_rows = rows;
-    linear.halves_out = shape.out_features == 2 * kInner ? companion_.get() : nullptr;
+    linear.passes = parts & kKeep ? Passes::kIntoCache : Passes::kThroughCache;
+    if (is_gated) linear.next.halves = companion_.get();
+    if (parts & kNorms && reads_norm) linear.input_norm = {squares_.get(), 1e-5f, 1};
+    if (parts & kNorms && !reads_norm) linear.next = {halves_.get(), norm_.get(), squares_.get()};
     linear.partials = partials_.get();
     CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
   }
@@ -112,7 +123,7 @@ class Model {
     a.out = attended_.get();
     a.halves_out = companion_.get();
     if (parts & kPrepare) CUDA_CHECK(launch_attention_prepare(a, stream));
-    if (parts & kAttention) CUDA_CHECK(launch_paged_attention(a, limits_, stream));
+    if (parts & kAttention) CUDA_CHECK(launch_paged_attention(a, stream));
   }
 
   DeviceLimits limits_;
@@ -125,6 +136,7 @@ class Model {
                      angles_ = filled<float>(kMaxBlocks * kBlockSize * kHeadDim / 2);
   DeviceArray<__half> halves_ = filled<__half>(64 * kInner), companion_ = filled<__half>(64 * kInner),
                       queries_ = filled<__half>(64 * kHidden);
+  DeviceArray<float> squares_ = filled<float>(64 * num_square_parts(kHidden));
   DeviceArray<float> partials_{size_t{132} * 2 * 8 * 32 * 64};
   DeviceArray<float> splits_{
       attention_partial_bytes({kHeads, kHeads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) / 4};
@@ -175,16 +187,19 @@ int main() {
     int parts;
   };
   const Variant variants[] = {{"all", kAll},
+                              {"all, weights kept in L2", kAll | kKeep},
+                              {"all, none resident", kAll | kRing},
+                              {"linears, none resident", kQkv | kO | kGateUp | kDown | kRing},
+                              {"o alone, not resident", kO | kRing},
                               {"no norms", kAll & ~kNorms},
                               {"no prepare", kAll & ~kPrepare},
                               {"no attention", kAll & ~kAttention},
-                              {"no prepare, attention", kAll & ~(kPrepare | kAttention)},
+                              {"linears, norms", kAll & ~(kPrepare | kAttention)},
                               {"linears alone", kQkv | kO | kGateUp | kDown},
                               {"qkv alone", kQkv},
                               {"o alone", kO},
                               {"gate_up alone", kGateUp},
                               {"down alone", kDown},
-                              {"norms alone", kNorms},
                               {"prepare alone", kPrepare},
                               {"attention alone", kAttention}};
   std::printf("%-24s %10s %10s %10s %10s  ms of %d layers\n", "rows, context", "1, 64", "1, 2048", "8, 64", "16, 64",

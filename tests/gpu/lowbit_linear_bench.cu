@@ -83,6 +83,7 @@ class Chain {
       linear.x = buffers_[i % 2].get();
       linear.out = buffers_[(i + 1) % 2].get();
       linear.num_rows = num_rows;
+      linear.passes = Passes::kThroughCache;
       linear.partials = partials_.get();
       CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
       after();

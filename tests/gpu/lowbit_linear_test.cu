@@ -68,10 +68,11 @@ class Fixture {
                                                               : static_cast<const void*>(residual_f32_.get() + offset);
     }
     linear.out = out_.get();
-    linear.halves_out = case_.output_type == OutputType::kF32 ? halves_.get() : nullptr;
+    linear.next.halves = case_.output_type == OutputType::kF32 ? halves_.get() : nullptr;
     linear.output_type = case_.output_type;
     linear.activation = case_.activation;
     linear.num_rows = count;
+    linear.passes = first % 2 == 0 ? Passes::kIntoCache : Passes::kThroughCache;
     linear.partials = partials_.get();
     CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -171,8 +172,8 @@ void check(const Case& c, int row_step) {
       if (!same) break;
     }
   }
-  std::printf("%s N=%-6d K=%-6d blocks %-3d %s%s%s%s: relative error %.2e\n", name_of(c.shape.format),
-              c.shape.out_features, c.shape.in_features, c.plan.num_blocks,
+  std::printf("%s N=%-6d K=%-6d %s %-3d %s%s%s%s: relative error %.2e\n", name_of(c.shape.format), c.shape.out_features,
+              c.shape.in_features, c.plan.is_resident ? "resident" : "blocks", c.plan.num_blocks,
               c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
               c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "", worst);
   std::fflush(stdout);
@@ -183,7 +184,9 @@ void check_formats_and_plans(int out_features, int in_features, int row_step) {
   CUDA_CHECK(read_device_limits(&limits));
   for (const WeightFormat format : kFormats) {
     const LowbitShape shape{format, in_features, out_features};
-    check({shape, plan_lowbit_linear(shape, limits)}, row_step);
+    const LowbitPlan plan = plan_lowbit_linear(shape, limits);
+    check({shape, plan}, row_step);
+    if (plan.is_resident) check({shape, {8}}, row_step);
   }
 }
 
@@ -192,8 +195,12 @@ void check_small(int row_step) {
     for (const int num_blocks : {1, 2, 5, 24}) {
       check({{format, 1536, 576}, {num_blocks}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
     }
+    check({{format, 1536, 576}, {18, true}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
+    check({{format, 4096, 64}, {2, true}, OutputType::kF32, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {3}, OutputType::kF16, Activation::kNone, true, true}, row_step);
+    check({{format, 576, 200}, {7, true}, OutputType::kF16, Activation::kNone, true, true}, row_step);
     check({{format, 40, 8}, {1}, OutputType::kF32, Activation::kNone, false, false}, row_step);
+    check({{format, 40, 8}, {1, true}, OutputType::kF32, Activation::kNone, false, false}, row_step);
   }
 }
 

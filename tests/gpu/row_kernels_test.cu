@@ -1,4 +1,5 @@
 // RMSNorm and embedding against double oracles on the host.
+#include <algorithm>
 #include <cmath>
 
 #include "gpu_test.h"
@@ -62,7 +63,7 @@ void check_embedding(WeightFormat format, int num_rows, int num_columns) {
   const DeviceArray<float> out(ids.size() * num_columns);
   const float scale = 1.5f;
   CUDA_CHECK(launch_embedding(weight.shape, weights.get(), ids_device.get(), static_cast<int>(ids.size()), scale,
-                              out.get(), nullptr));
+                              out.get(), {}, nullptr));
   CUDA_CHECK(cudaDeviceSynchronize());
   const std::vector<float> y = out.read();
   double worst = 0;
@@ -82,11 +83,122 @@ void check_embedding(WeightFormat format, int num_rows, int num_columns) {
   expect(worst == 0, name_of(format), num_columns, worst);
 }
 
+/// What a norm's linear reads, written by the kernel before it: f16 copy and sums of squares.
+struct CopyBuffers {
+  DeviceArray<__half> halves;
+  DeviceArray<float> squares;
+
+  CopyBuffers(int rows, int columns)
+      : halves(size_t(rows) * columns), squares(size_t(rows) * num_square_parts(columns)) {
+    squares.clear();
+  }
+  NextInput next(const float* weight) const { return {halves.get(), weight, squares.get()}; }
+};
+
+/// Embedding and three linears as in a layer, norms folded into copies and sums or made by kernels of their own.
+class Layer {
+ public:
+  enum class Norms { kFolded, kApart };
+
+  Layer(WeightFormat format, int inner, int hidden, int out_features)
+      : inner_(inner),
+        hidden_(hidden),
+        out_features_(out_features),
+        weights_{random_weight({format, hidden, 64}, 1), random_weight({format, hidden, inner}, 2),
+                 random_weight({format, inner, hidden}, 3), random_weight({format, hidden, out_features}, 4)},
+        norm_(random_floats(hidden, 5)) {
+    CUDA_CHECK(read_device_limits(&limits_));
+    for (const PackedWeight& weight : weights_) {
+      device_weights_.push_back(repacked(weight));
+      const LowbitPlan plan = plan_lowbit_linear(weight.shape, limits_);
+      partial_floats_ = std::max(partial_floats_, lowbit_partial_bytes(plan, kMaxLinearRows) / sizeof(float));
+    }
+  }
+
+  std::vector<float> run(int first_id, int rows, Norms norms) const {
+    const bool folded = norms == Norms::kFolded;
+    std::vector<int32_t> ids(rows);
+    for (int i = 0; i < rows; ++i) ids[i] = first_id + i;
+    const DeviceArray<int32_t> ids_device(ids);
+    const CopyBuffers first(rows, hidden_), second(rows, hidden_);
+    const DeviceArray<__half> middle(size_t(rows) * inner_), normed(size_t(rows) * hidden_);
+    const DeviceArray<float> x(size_t(rows) * hidden_), y(size_t(rows) * hidden_), scratch(size_t(rows) * inner_),
+        out(size_t(rows) * out_features_), partials(partial_floats_);
+    const NextInput none = {};
+    CUDA_CHECK(launch_embedding(weights_[0].shape, device_weights_[0].get(), ids_device.get(), rows, 1, x.get(),
+                                folded ? first.next(norm_.get()) : none, nullptr));
+    if (!folded) make_norm(x, rows, normed);
+    LowbitLinear linear = prepared(1, rows, folded ? &first : nullptr, normed, scratch, partials);
+    linear.next.halves = middle.get();
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
+    linear = prepared(2, rows, nullptr, middle, y, partials);
+    linear.residual = x.get();
+    if (folded) linear.next = second.next(norm_.get());
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
+    if (!folded) make_norm(y, rows, normed);
+    linear = prepared(3, rows, folded ? &second : nullptr, normed, out, partials);
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    return out.read();
+  }
+
+ private:
+  static constexpr float kEpsilon = 1e-5f;
+
+  void make_norm(const DeviceArray<float>& x, int rows, const DeviceArray<__half>& normed) const {
+    CUDA_CHECK(launch_rms_norm(x.get(), norm_.get(), kEpsilon, rows, hidden_, normed.get(), nullptr));
+  }
+  LowbitLinear prepared(int index, int rows, const CopyBuffers* copy, const DeviceArray<__half>& in,
+                        const DeviceArray<float>& out, const DeviceArray<float>& partials) const {
+    LowbitLinear linear = {};
+    linear.shape = weights_[index].shape;
+    linear.plan = plan_lowbit_linear(linear.shape, limits_);
+    linear.weights = device_weights_[index].get();
+    linear.x = copy ? copy->halves.get() : in.get();
+    if (copy) linear.input_norm = {copy->squares.get(), kEpsilon, 1};
+    linear.out = out.get();
+    linear.output_type = OutputType::kF32;
+    linear.num_rows = rows;
+    linear.partials = partials.get();
+    return linear;
+  }
+
+  int inner_, hidden_, out_features_;
+  std::vector<PackedWeight> weights_;
+  std::vector<DeviceArray<uint8_t>> device_weights_;
+  DeviceArray<float> norm_;
+  DeviceLimits limits_;
+  size_t partial_floats_ = 1;
+};
+
+void check_folded_norms(WeightFormat format, int inner, int hidden, int out_features) {
+  constexpr int kRows = 37;
+  const Layer layer(format, inner, hidden, out_features);
+  const std::vector<float> folded = layer.run(0, kRows, Layer::Norms::kFolded);
+  const std::vector<float> apart = layer.run(0, kRows, Layer::Norms::kApart);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < folded.size(); ++i) {
+    error += (double{folded[i]} - apart[i]) * (double{folded[i]} - apart[i]);
+    size += double{apart[i]} * apart[i];
+  }
+  bool same = true;
+  for (const int row : {0, 9, kRows - 1}) {
+    const std::vector<float> alone = layer.run(row, 1, Layer::Norms::kFolded);
+    same = same && std::equal(alone.begin(), alone.end(), folded.begin() + size_t(row) * out_features);
+  }
+  const double relative = std::sqrt(error / size);
+  expect(relative < 1e-3 && same, same ? "folded norms" : "folded norms: row bits", hidden, relative);
+}
+
 }  // namespace
 }  // namespace pilotfish::cuda::test
 
 int main() {
   using namespace pilotfish::cuda::test;
+  for (const auto format : kFormats) {
+    check_folded_norms(format, 1536, 576, 1000);
+    check_folded_norms(format, 11008, 4096, 4096);
+  }
   for (const int columns : {64, 576, 4096, 11008}) {
     check_norm(columns, true);
     check_norm(columns, false);

@@ -32,7 +32,9 @@ class NodeInfo : public KernelInfo {
   std::string input_name(size_t index) const { return name(ort_abi::KernelInfo_GetInputName, index); }
   std::string output_name(size_t index) const { return name(ort_abi::KernelInfo_GetOutputName, index); }
   // An initializer of num_bytes in host memory; throws if the input is none.
-  const void* constant(size_t index, size_t num_bytes) const;
+  const void* constant(size_t index, size_t num_bytes) const { return constant(index, num_bytes, 1); }
+  // An initializer of f32 in device memory; nullptr if the input is left out.
+  const float* device_floats(size_t index, size_t count) const;
 
  private:
   template <typename Get>
@@ -44,6 +46,8 @@ class NodeInfo : public KernelInfo {
     text.resize(size - 1);
     return text;
   }
+
+  const void* constant(size_t index, size_t num_bytes, size_t element_bytes) const;
 
   const OrtApi* api_;
   const OrtKernelInfo* info_;

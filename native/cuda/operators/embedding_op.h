@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "cuda_operator.h"
 
@@ -17,7 +18,9 @@ class EmbeddingOp {
   void enqueue(const NodeIo& io, cudaStream_t stream) const;
 
  private:
+  ModelContext& context_;
   LowbitShape shape_;
+  std::string output_name_;
   float scale_;
   const void* weights_;
 };

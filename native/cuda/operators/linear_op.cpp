@@ -28,7 +28,7 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
       shape_(lowbit_shape(node, "in_features", "out_features")),
       activation_(parse_activation(node.text("activation"))),
       norm_epsilon_(node.real("norm_epsilon")),
-      has_norm_(node.num_inputs() > kNormWeight && !node.input_name(kNormWeight).empty()),
+      norm_weight_(node.device_floats(kNormWeight, shape_.in_features)),
       input_name_(node.input_name(kX)),
       output_name_(node.output_name(0)),
       plan_(plan_lowbit_linear(shape_, context.limits())),
@@ -39,24 +39,21 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
           "out_features is " + std::to_string(shape_.out_features) + ", not a multiple of 32 as swiglu needs");
   context_.reserve_halves(shape_.in_features);
   context_.reserve_linear(plan_);
-  if (!has_norm_) context_.want_halves_of(input_name_, shape_.in_features);
+  context_.want_copy(input_name_, shape_.in_features, norm_weight_);
 }
 
-const void* LinearOp::halves(const Tensor& x, const Tensor& norm_weight, cudaStream_t stream) const {
-  if (!norm_weight.exists()) {
-    if (const void* const copy = context_.halves_of(input_name_)) return copy;
-  }
-  PILOTFISH_CUDA_CHECK(launch_rms_norm(x.as<const float>(), norm_weight.as<const float>(), norm_epsilon_,
-                                       static_cast<int>(x.dims[0]), shape_.in_features, context_.halves(), stream));
-  return context_.halves();
+ModelContext::Copy LinearOp::input_copy(const Tensor& x, cudaStream_t stream) const {
+  const ModelContext::Copy copy = context_.copy_of(input_name_, norm_weight_, norm_epsilon_);
+  if (copy.halves) return copy;
+  PILOTFISH_CUDA_CHECK(launch_rms_norm(x.as<const float>(), norm_weight_, norm_epsilon_, static_cast<int>(x.dims[0]),
+                                       shape_.in_features, context_.halves(), stream));
+  return {context_.halves(), {}};
 }
 
 void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
-  const Tensor x = io.input(kX), bias = io.input(kBias), norm_weight = io.input(kNormWeight);
-  const Tensor residual = io.input(kResidual);
+  const Tensor x = io.input(kX), bias = io.input(kBias), residual = io.input(kResidual);
   require_shape("x", x, {-1, shape_.in_features});
   if (bias.exists()) require_shape("bias", bias, {shape_.out_features});
-  if (norm_weight.exists()) require_shape("norm_weight", norm_weight, {shape_.in_features});
   const int64_t num_rows = x.dims[0];
   const int64_t num_columns = activation_ == Activation::kSwiGlu ? shape_.out_features / 2 : shape_.out_features;
   if (residual.exists()) require_shape("residual", residual, {num_rows, num_columns});
@@ -64,8 +61,10 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   if (num_rows == 0) return;
   require(num_rows <= context_.pass().max_rows, "x has " + x.shape_text() + ", more rows than the largest pass");
 
-  const auto* const halves_in = static_cast<const uint16_t*>(halves(x, norm_weight, stream));
-  auto* const halves_out = static_cast<uint16_t*>(context_.begin_halves_of(output_name_));
+  const ModelContext::Copy copy = input_copy(x, stream);
+  const NextInput next = context_.begin_copy(
+      output_name_, activation_ == Activation::kNone ? ModelContext::Can::kNorm : ModelContext::Can::kCopy);
+  const auto* const halves_in = static_cast<const uint16_t*>(copy.halves);
   for (int64_t first = 0; first < num_rows; first += kMaxLinearRows) {
     LowbitLinear linear = {};
     linear.shape = shape_;
@@ -78,7 +77,12 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
     linear.output_type = OutputType::kF32;
     linear.activation = activation_;
     linear.num_rows = static_cast<int>(std::min<int64_t>(num_rows - first, kMaxLinearRows));
-    linear.halves_out = offset(halves_out, first * num_columns);
+    linear.passes = context_.passes();
+    linear.input_norm = copy.norm;
+    linear.input_norm.squares = offset(copy.norm.squares, first * num_square_parts(shape_.in_features));
+    linear.next = next;
+    linear.next.halves = offset(static_cast<uint16_t*>(next.halves), first * num_columns);
+    linear.next.squares = offset(next.squares, first * num_square_parts(static_cast<int>(num_columns)));
     linear.partials = context_.linear_partials();
     PILOTFISH_CUDA_CHECK(launch_lowbit_linear(linear, context_.limits(), stream));
   }

@@ -21,14 +21,14 @@ class LinearOp {
   void enqueue(const NodeIo& io, cudaStream_t stream) const;
 
  private:
-  // The input as f16 [num_rows, in_features]: normalised, copied by its producer, or converted here.
-  const void* halves(const Tensor& x, const Tensor& norm_weight, cudaStream_t stream) const;
+  // The input as f16 [num_rows, in_features]: its producer's copy, or normalised or converted here.
+  ModelContext::Copy input_copy(const Tensor& x, cudaStream_t stream) const;
 
   ModelContext& context_;
   LowbitShape shape_;
   Activation activation_;
   float norm_epsilon_;
-  bool has_norm_;
+  const float* norm_weight_;  // device memory, or nullptr
   std::string input_name_, output_name_;
   LowbitPlan plan_;
   const void* weights_;

@@ -1,6 +1,8 @@
 #include "model_context.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "checked.h"
 
@@ -24,6 +26,7 @@ ModelContext::ModelContext(const DeviceLimits& limits, const CudaPassLimits& pas
 
 ModelContext::~ModelContext() {
   for (const auto& [packed, repacked] : weights_) cudaFree(repacked);
+  for (const auto& [value, request] : requests_) cudaFree(request.scaled_weight);
 }
 
 const void* ModelContext::weights(const LowbitShape& shape, const void* packed) {
@@ -55,27 +58,58 @@ void ModelContext::reserve_attention(const AttentionShape& shape) {
   arrivals_.reserve(attention_arrival_bytes(shape, pass_.max_rows, 1), stream_);
 }
 
-void ModelContext::want_halves_of(const std::string& value, int num_columns) {
-  wanted_.insert(value);
-  companion_.reserve(sizeof(uint16_t) * pass_.max_rows * num_columns, stream_);
+void ModelContext::want_copy(const std::string& value, int num_columns, const float* norm_weight) {
+  if (norm_weight && normed_columns_ != 0 && normed_columns_ != num_columns) return;
+  if (norm_weight) normed_columns_ = num_columns;
+  for (Slot& slot : slots_) {
+    slot.halves.reserve(sizeof(uint16_t) * pass_.max_rows * num_columns, stream_);
+    slot.squares.reserve(sizeof(float) * pass_.max_rows * num_square_parts(num_columns), stream_);
+  }
+  const auto [entry, is_new] = requests_.try_emplace(value, Request{norm_weight, nullptr, 1});
+  if (!is_new || !norm_weight) return;
+  std::vector<float> weight(num_columns);
+  const size_t num_bytes = sizeof(float) * num_columns;
+  PILOTFISH_CUDA_CHECK(cudaMemcpyAsync(weight.data(), norm_weight, num_bytes, cudaMemcpyDeviceToHost, stream_));
+  PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  float most = 0;
+  for (const float factor : weight) most = std::max(most, std::fabs(factor));
+  const float scale = most > 0 && std::isfinite(most) ? std::exp2(-std::floor(std::log2(most))) : 1.0f;
+  for (float& factor : weight) factor *= scale;
+  Request& request = entry->second;
+  void* memory = nullptr;
+  PILOTFISH_CUDA_CHECK(cudaMalloc(&memory, num_bytes));
+  request.scaled_weight = static_cast<float*>(memory);
+  PILOTFISH_CUDA_CHECK(cudaMemcpy(request.scaled_weight, weight.data(), num_bytes, cudaMemcpyHostToDevice));
+  request.unscale = 1 / scale;
 }
 
-void* ModelContext::begin_halves_of(const std::string& value) {
-  if (!wanted_.contains(value)) return nullptr;
-  companion_of_ = value;
-  return companion_.data();
+NextInput ModelContext::begin_copy(const std::string& value, Can can) {
+  const auto request = requests_.find(value);
+  if (request == requests_.end() || (request->second.norm_weight && can != Can::kNorm)) return {};
+  last_slot_ = 1 - last_slot_;
+  Slot& slot = slots_[last_slot_];
+  slot.value = value;
+  const float* const weight = request->second.scaled_weight;
+  return {slot.halves.data(), weight, weight ? static_cast<float*>(slot.squares.data()) : nullptr};
 }
 
-const void* ModelContext::halves_of(const std::string& value) const {
-  return companion_of_ == value ? companion_.data() : nullptr;
+ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* norm_weight, float epsilon) const {
+  const auto request = requests_.find(value);
+  if (request == requests_.end() || request->second.norm_weight != norm_weight) return {};
+  for (const Slot& slot : slots_) {
+    if (slot.value != value) continue;
+    if (!norm_weight) return {slot.halves.data(), {}};
+    return {slot.halves.data(), {static_cast<const float*>(slot.squares.data()), epsilon, request->second.unscale}};
+  }
+  return {};
 }
 
 uint64_t ModelContext::device_bytes() const noexcept {
   uint64_t num_bytes = weight_bytes_;
-  for (const Scratch* scratch :
-       {&staging_, &halves_, &queries_, &attention_partials_, &arrivals_, &companion_, &linear_partials_}) {
+  for (const Scratch* scratch : {&staging_, &halves_, &queries_, &attention_partials_, &arrivals_, &linear_partials_}) {
     num_bytes += scratch->num_bytes();
   }
+  for (const Slot& slot : slots_) num_bytes += slot.halves.num_bytes() + slot.squares.num_bytes();
   return num_bytes;
 }
 

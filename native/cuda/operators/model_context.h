@@ -3,9 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 
 #include "cuda_device.h"
@@ -54,13 +54,24 @@ class ModelContext {
   float* attention_partials() const noexcept { return static_cast<float*>(attention_partials_.data()); }
   int* arrivals() const noexcept { return static_cast<int*>(arrivals_.data()); }
 
-  // A linear without a norm reads f16: it asks for its input by name when it is made, and the operator whose output has
-  // that name writes an f16 copy beside it, which lasts until the next such copy.
-  void want_halves_of(const std::string& value, int num_columns);
-  // Where to write the copy; nullptr if nobody asked.
-  void* begin_halves_of(const std::string& value);
-  // The copy, or nullptr if it is not the one that was written last.
-  const void* halves_of(const std::string& value) const;
+  // When a linear is made it asks for a copy of its input by name; the operator whose output has that name writes it
+  // beside the output (kernels.h: NextInput), and it lasts until the copy after the next. `norm_weight`: the linear's,
+  // in device memory, or nullptr. One kind of copy a value: a linear that needs another makes its input itself.
+  void want_copy(const std::string& value, int num_columns, const float* norm_weight);
+  // Where to write the copy of a value; all null if nobody asked, or for more than the operator can do.
+  enum class Can { kCopy, kNorm };
+  NextInput begin_copy(const std::string& value, Can can);
+
+  struct Copy {
+    const void* halves = nullptr;  // nullptr: there is none for this linear
+    InputNorm norm = {};
+  };
+  Copy copy_of(const std::string& value, const float* norm_weight, float epsilon) const;
+
+  // Whether all weights fit into half of the cache.
+  Passes passes() const noexcept {
+    return weight_bytes_ > limits_.cache_bytes / 2 ? Passes::kThroughCache : Passes::kIntoCache;
+  }
 
   uint64_t device_bytes() const noexcept;
 
@@ -71,10 +82,22 @@ class ModelContext {
   std::map<const void*, void*> weights_;
   uint64_t weight_bytes_ = 0;
   Scratch staging_;  // packed weights on their way
-  Scratch halves_, queries_, attention_partials_, arrivals_, companion_;
+  Scratch halves_, queries_, attention_partials_, arrivals_;
   Scratch linear_partials_{0xFF};
-  std::set<std::string> wanted_;
-  std::string companion_of_;
+  struct Request {
+    const float* norm_weight;  // as given
+    float* scaled_weight;      // times a power of two that makes its largest entry about 1: f16 holds the copy
+    float unscale;
+  };
+  std::map<std::string, Request> requests_;
+  int normed_columns_ = 0;  // of all copies with a norm: their sums of squares share one stride
+  // Written in turns: an operator may read one while it writes the other.
+  struct Slot {
+    std::string value;
+    Scratch halves, squares;
+  };
+  std::array<Slot, 2> slots_;
+  size_t last_slot_ = 0;
 };
 
 }  // namespace pilotfish::cuda

@@ -2,7 +2,12 @@
 
 namespace pilotfish::cuda {
 
-const void* NodeInfo::constant(size_t index, size_t num_bytes) const {
+const float* NodeInfo::device_floats(size_t index, size_t count) const {
+  if (index >= num_inputs() || input_name(index).empty()) return nullptr;
+  return static_cast<const float*>(constant(index, count * sizeof(float), sizeof(float)));
+}
+
+const void* NodeInfo::constant(size_t index, size_t num_bytes, size_t element_bytes) const {
   int is_constant = 0;
   const OrtValue* value = nullptr;
   throw_on_error(api_, ort_abi::KernelInfoGetConstantInput_tensor(api_, info_, index, &is_constant, &value));
@@ -13,8 +18,9 @@ const void* NodeInfo::constant(size_t index, size_t num_bytes) const {
   OrtStatus* const status = ort_abi::GetTensorShapeElementCount(api_, shape, &count);
   ort_abi::ReleaseTensorTypeAndShapeInfo(api_, shape);
   throw_on_error(api_, status);
-  require(count == num_bytes, "input " + std::to_string(index) + " has " + std::to_string(count) + " bytes, not " +
-                                  std::to_string(num_bytes));
+  require(count * element_bytes == num_bytes, "input " + std::to_string(index) + " has " +
+                                                  std::to_string(count * element_bytes) + " bytes, not " +
+                                                  std::to_string(num_bytes));
   void* data = nullptr;
   throw_on_error(api_, ort_abi::GetTensorMutableData(api_, const_cast<OrtValue*>(value), &data));
   return data;

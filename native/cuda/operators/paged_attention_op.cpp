@@ -105,9 +105,9 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
 void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   PagedAttention attention = checked_inputs(io);
   if (attention.num_rows == 0) return;
-  attention.halves_out = context_.begin_halves_of(output_name_);
+  attention.halves_out = context_.begin_copy(output_name_, ModelContext::Can::kCopy).halves;
   PILOTFISH_CUDA_CHECK(launch_attention_prepare(attention, stream));
-  PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, context_.limits(), stream));
+  PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, stream));
 }
 
 }  // namespace pilotfish::cuda

@@ -1,0 +1,14 @@
+// The low-bit linear whose weight lies in shared memory as a whole: lowbit_resident.cu.
+#pragma once
+
+#include "kernels.h"
+
+namespace pilotfish::cuda {
+
+/// Whether all blocks of the weight fit on the device at once, with room for the next linear's.
+bool fits_resident(const LowbitShape& shape, const DeviceLimits& limits);
+
+/// As launch_lowbit_linear(), whose checks have been made.
+cudaError_t launch_resident_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
+
+}  // namespace pilotfish::cuda
