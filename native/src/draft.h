@@ -1,6 +1,7 @@
 // What drafters hand to verification: a token tree, and the distributions that its drawn tokens came from.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,8 +16,13 @@ struct Draft {
   int32_t num_distributions = 0;
   int32_t num_cached = 0;  // tokens of the sequence, from its first on, that the draft model's cache holds
 
-  void clear(TreeLimits limits, int32_t num_cached_tokens) noexcept {
+  // Slots behind the sequence that the draft model's cache has for drafted tokens. A dynamic tree tries more tokens
+  // than it keeps.
+  int32_t max_draft_rows = 0;
+
+  void clear(TreeLimits limits, int32_t num_cached_tokens, int32_t max_rows = 0) noexcept {
     tree.clear(limits);
+    max_draft_rows = std::max(max_rows, tree.limits().max_tokens);
     num_distributions = 0;
     num_cached = num_cached_tokens;
   }

@@ -49,7 +49,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   const std::lock_guard lock(engine_->mutex());
   // Rows of rejected siblings need slots too, where the context has them.
   const int32_t max_slots =
-      std::min(max_context, max_tokens_ + speculation_.limits().max_tokens - speculation_.limits().max_depth);
+      std::min(max_context, max_tokens_ + speculation_.max_slots() - speculation_.limits().max_depth);
   // The last token of the prompt always runs: its logits are needed. An echo needs those of all.
   const bool adopts = reuses_prefix_ && !echoes_;
   sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(adopts ? tokens_.size() - 1 : 0));
@@ -116,7 +116,7 @@ size_t Request::round(std::span<pf_token> tokens_out) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   Draft& drafted = engine_->workspace().draft;
   speculation_.plan(tokens_, room_of_round(), drafted);
-  Reservation room(*sequence_, num_tokens + drafted.tree.limits().max_tokens);
+  Reservation room(*sequence_, num_tokens + drafted.max_draft_rows);
   if (!speculation_.draft({.tokens = tokens_,
                            .block_table = sequence_->block_table(),
                            .chooser = chooser_,

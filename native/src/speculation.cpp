@@ -97,6 +97,7 @@ int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
 
 void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
+  const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
   most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
   RoundState state{.num_tokens = num_tokens,
@@ -120,7 +121,8 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
   shape_ = pinned_shape_ ? *pinned_shape_ : TreeShape::chain(plan_.num_draft);
   const int32_t num_drafted = pinned_shape_ && plan_.num_draft > 0 ? most.max_tokens : plan_.num_draft;
   const int32_t num_planned = std::min(plan_.num_lookup + num_drafted, most.max_tokens);
-  out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_);
+  out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
+            pinned_shape_ && plan_.num_draft > 0 ? num_slots : num_planned);
 }
 
 DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) const noexcept {

@@ -38,6 +38,10 @@ class Speculation {
 
   // Tokens that a round drafts at most, and the deepest path of them.
   TreeLimits limits() const noexcept { return limits_; }
+  // Cache slots behind the sequence that a round uses at most, those of tokens that are tried and dropped among them.
+  int32_t max_slots() const noexcept {
+    return pinned_shape_ && pinned_shape_->is_dynamic() ? TokenTree::kMaxTokens : limits_.max_tokens;
+  }
   // Before the first round: tokens of the sequence that an earlier request left in the draft's cache.
   void adopt(int32_t num_draft_cached) noexcept;
 

@@ -106,7 +106,9 @@ def test_after_every_round_the_caches_are_a_prefills(
 ) -> None:
     """What is decoded after trees, and by another request in the caches they left, has the bits of a prefill."""
     options: GenerateKeywords = {"max_new_tokens": 40, "ignore_eos": True, "reuse_prefix": False}
-    with Engine(cache_bundles[cache_dtype], threads=2, max_draft_tokens=MOST_TOKENS, num_sequences=2) as engine:
+    with Engine(
+        cache_bundles[cache_dtype], threads=2, max_draft_tokens=MOST_TOKENS, num_sequences=2, draft_window=0
+    ) as engine:
         for prompt in prompts()[::6]:
             plain = list(engine.stream(prompt, num_draft_tokens=0, **options))
             events = list(engine.stream(prompt, max_new_tokens=40, ignore_eos=True, **tree))
@@ -123,7 +125,7 @@ def test_after_every_round_the_caches_are_a_prefills(
             ]
             assert reused.stats.num_drafted == fresh.stats.num_drafted
             assert (reused.stats.num_prefilled_target, fresh.stats.num_prefilled_target) == (1, len(ids))
-            assert reused.stats.num_prefilled_draft < MOST_TOKENS < fresh.stats.num_prefilled_draft or len(ids) < 64
+            assert reused.stats.num_prefilled_draft < 10 < fresh.stats.num_prefilled_draft
 
 
 def test_sampled_dynamic_trees_repeat_plain_decoding_seed_by_seed(wide: Engine) -> None:

@@ -73,7 +73,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
     for (size_t i = 0; i < level_.size(); ++i) expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
     settle(request.shape, tree);
     if (depth == max_depth) return true;
-    choose_level(request, depth, tree);
+    choose_level(request, depth, out);
     if (level_.empty()) return true;
     if (request.cancelled.load(std::memory_order_relaxed)) return false;
     TreePass pass;
@@ -188,7 +188,8 @@ void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
   }
 }
 
-void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, TokenTree& tree) {
+void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Draft& out) {
+  TokenTree& tree = out.tree;
   level_.clear();
   const auto& least = request.least_confidences;
   const float least_confidence = least.empty() ? 0 : least[std::min<size_t>(depth, least.size()) - 1];
@@ -198,7 +199,8 @@ void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Toke
     const bool is_wanted = token.path_prob >= least_confidence && !request.chooser.ends_text(token.id);
     if (token.depth == depth && is_known && is_wanted) level_.push_back(i);
   }
-  const size_t room = size_t(std::max(0, tree.limits().max_tokens - num_rows_));
+  const int32_t most_rows = std::min(out.max_draft_rows - num_rows_, model_.limits().max_outputs);
+  const size_t room = size_t(std::max(0, most_rows));
   if (request.shape.is_dynamic()) {
     const size_t most = std::min(room, kMostContinued);
     const auto is_likelier = [&](int32_t a, int32_t b) {

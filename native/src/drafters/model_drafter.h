@@ -50,7 +50,7 @@ class ModelDrafter : public Drafter {
   // Moves the candidates of a level into the tree.
   void settle(const TreeShape& shape, TokenTree& tree);
   // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
-  void choose_level(const DraftRequest& request, int32_t depth, TokenTree& tree);
+  void choose_level(const DraftRequest& request, int32_t depth, Draft& out);
 
   Model& model_;
   const int32_t num_ids_;
