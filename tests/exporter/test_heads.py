@@ -9,17 +9,12 @@ import onnxruntime as ort
 import pytest
 import tiny_heads
 import torch
+from head_target import F32, IDS, NUM_LAYERS, HeadTarget, export_onto
 from reference import heads as reference
-from tiny_models import save_model, tiny_config
-from transformers import AutoModelForCausalLM
 
 from pilotfish.bindings import library_path
-from pilotfish.exporter import ExportOptions, ModelFormats, NoProgress, check_bundle, export
-from pilotfish.exporter.errors import BundleCorruptError, CheckpointError, ExportError, UnsupportedModelError
-from pilotfish.exporter.head_export import export_head
-from pilotfish.exporter.heads import open_head, taps_of
-from pilotfish.exporter.load import load_checkpoint
-from pilotfish.exporter.model_export import export_model
+from pilotfish.exporter import ExportOptions, check_bundle, export
+from pilotfish.exporter.errors import BundleCorruptError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,47 +23,14 @@ if TYPE_CHECKING:
 
     from pilotfish.exporter.manifest import HeadEntry
 
-NUM_LAYERS = 7  # enough for three different EAGLE-3 taps: 2, 3, 4
-F32 = ExportOptions(target=ModelFormats("f32", "f32", "f32"), cache_dtype="f32", head_format="f32", parity=False)
-IDS = [65, 17, 200, 33, 104, 9, 77, 130, 51, 240, 3, 90]
 TOLERANCE = 1e-4
 BLOCK_SIZE = 16
 
 
-class Target:
-    """The tiny target, exported once, and what it has at its taps for IDS."""
-
-    def __init__(self, folder: Path, family: str) -> None:
-        self.folder = save_model(folder / "target", tiny_config(family, num_hidden_layers=NUM_LAYERS))
-        checkpoint = load_checkpoint(str(self.folder))
-        self.tokenizer = checkpoint.tokenizer
-        self.exported = export_model(
-            "target", checkpoint, self.tokenizer, folder, taps=(), options=F32, progress=NoProgress()
-        )
-        model = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="eager")
-        streams: list[torch.Tensor] = []
-        for module in (*model.model.layers, model.model.norm):
-            module.register_forward_pre_hook(lambda _, arguments: streams.append(arguments[0][0]))
-        with torch.no_grad():
-            self.state = model.model(torch.tensor([IDS])).last_hidden_state[0]
-        self.streams = streams
-        self.embedding = model.get_input_embeddings().weight.detach()
-        self.lm_head = model.get_output_embeddings().weight.detach()
-
-
 @pytest.fixture(scope="module", params=["llama", "llama_tied"])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HeadTarget:
     torch.set_num_threads(1)
-    return Target(tmp_path_factory.mktemp("heads"), request.param)
-
-
-def export_onto(target: Target, head: Path, out: Path, options: ExportOptions = F32) -> HeadEntry:
-    """What an export does with a head once the target is done."""
-    out.mkdir()
-    checkpoint = open_head(str(head))
-    taps_of(checkpoint, NUM_LAYERS)
-    size = target.tokenizer.size
-    return export_head(checkpoint, target.exported, size, out, options=options, progress=NoProgress())[0]
+    return HeadTarget(tmp_path_factory.mktemp("heads"), request.param)
 
 
 def run(folder: Path, role: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -89,7 +51,7 @@ def run(folder: Path, role: str, inputs: dict[str, Any]) -> dict[str, np.ndarray
     return dict(zip(names, binding.copy_outputs_to_cpu(), strict=True))
 
 
-def tap(target: Target, head: HeadEntry) -> dict[str, np.ndarray]:
+def tap(target: HeadTarget, head: HeadEntry) -> dict[str, np.ndarray]:
     return {f"aux_hidden.{index}": target.streams[index].numpy() for index in head.taps}
 
 
@@ -99,7 +61,7 @@ def assert_close(found: np.ndarray, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("file", ["medusa_lm_head.pt", "medusa_lm_head.safetensors", "model.safetensors"])
 @pytest.mark.parametrize(("num_blocks", "shared"), [(1, False), (2, False), (1, True)])
-def test_medusa(target: Target, tmp_path: Path, file: str, num_blocks: int, *, shared: bool) -> None:
+def test_medusa(target: HeadTarget, tmp_path: Path, file: str, num_blocks: int, *, shared: bool) -> None:
     tensors, config = tiny_heads.medusa(3, num_blocks, shared_output=shared)
     head = export_onto(target, tiny_heads.save_head(tmp_path / "head", tensors, config, file), tmp_path / "out")
     assert (head.kind, head.num_predictions, head.taps, head.cache) == ("medusa", 3, (NUM_LAYERS,), None)
@@ -112,7 +74,7 @@ def test_medusa(target: Target, tmp_path: Path, file: str, num_blocks: int, *, s
 
 
 @pytest.mark.parametrize(("tie", "scale"), [(False, True), (False, False), (True, True), (True, False)])
-def test_mlp_speculator(target: Target, tmp_path: Path, *, tie: bool, scale: bool) -> None:
+def test_mlp_speculator(target: HeadTarget, tmp_path: Path, *, tie: bool, scale: bool) -> None:
     tensors, config = tiny_heads.mlp_speculator(tie=tie, scale_input=scale)
     head = export_onto(target, tiny_heads.save_head(tmp_path / "head", tensors, config), tmp_path / "out")
     assert (head.kind, head.num_predictions, head.state_size) == ("mlp_speculator", 3, 96)
@@ -155,7 +117,7 @@ def run_steps(out: Path, head: HeadEntry, features: np.ndarray) -> dict[str, np.
 
 
 @pytest.mark.parametrize(("embedding", "bias"), [(True, True), (False, False)])
-def test_eagle(target: Target, tmp_path: Path, *, embedding: bool, bias: bool) -> None:
+def test_eagle(target: HeadTarget, tmp_path: Path, *, embedding: bool, bias: bool) -> None:
     tensors, config = tiny_heads.eagle(embedding=embedding, bias=bias)
     head_folder = tiny_heads.save_head(tmp_path / "head", tensors, config, "pytorch_model.bin")
     head = export_onto(target, head_folder, tmp_path / "out")
@@ -173,7 +135,7 @@ def test_eagle(target: Target, tmp_path: Path, *, embedding: bool, bias: bool) -
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_eagle3(target: Target, tmp_path: Path, *, mapped: bool) -> None:
+def test_eagle3(target: HeadTarget, tmp_path: Path, *, mapped: bool) -> None:
     tensors, config = tiny_heads.eagle3(mapped=mapped)
     head = export_onto(target, tiny_heads.save_head(tmp_path / "head", tensors, config), tmp_path / "out")
     assert (head.kind, head.taps) == ("eagle3", (2, 3, 4))
@@ -188,7 +150,7 @@ def test_eagle3(target: Target, tmp_path: Path, *, mapped: bool) -> None:
     assert_close(found["logits"], logits)
 
 
-def test_eagle3_reads_the_layers_its_config_names(target: Target, tmp_path: Path) -> None:
+def test_eagle3_reads_the_layers_its_config_names(target: HeadTarget, tmp_path: Path) -> None:
     tensors, config = tiny_heads.eagle3()
     config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 6]}
     head = tiny_heads.save_head(tmp_path / "head", tensors, config)
@@ -198,7 +160,7 @@ def test_eagle3_reads_the_layers_its_config_names(target: Target, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["medusa", "mlp_speculator", "eagle", "eagle3"])
-def test_low_bit_heads_stay_close(target: Target, tmp_path: Path, kind: str) -> None:
+def test_low_bit_heads_stay_close(target: HeadTarget, tmp_path: Path, kind: str) -> None:
     head = tiny_heads.save_head(tmp_path / "head", *getattr(tiny_heads, kind)())
     options = ExportOptions(head_format="int8", parity=False, cache_dtype="f32")
     low = export_onto(target, head, tmp_path / "out", options)
@@ -211,94 +173,7 @@ def test_low_bit_heads_stay_close(target: Target, tmp_path: Path, kind: str) -> 
         assert np.abs(found[name] - values).mean() < 0.05 * np.abs(values).mean()
 
 
-WRONG = {
-    "medusa_hidden": (tiny_heads.medusa, {"0.0.linear.weight": (32, 32)}, {}, r"0\.0\.linear\.weight is \[32, 32\]"),
-    "medusa_vocabulary": (
-        tiny_heads.medusa,
-        {f"{head}.1.weight": (200, 64) for head in range(3)},
-        {},
-        "scores 200 ids; target has the 258",
-    ),
-    "medusa_missing": (tiny_heads.medusa, {"1.0.linear.bias": None}, {}, r"no tensor 1\.0\.linear\.bias"),
-    "medusa_count": (tiny_heads.medusa, {}, {"medusa_num_heads": 5}, "is 5, the weights hold 3 heads"),
-    "medusa_setting": (tiny_heads.medusa, {}, {"medusa_num_layers": None}, "lacks medusa_num_layers"),
-    "mlp_hidden": (tiny_heads.mlp_speculator, {}, {"emb_dim": 80}, "hidden size of 80 .* target has 64"),
-    "mlp_missing": (tiny_heads.mlp_speculator, {"speculator.ln.2.bias": None}, {}, r"no tensor ln\.2\.bias"),
-    "mlp_unknown": (tiny_heads.mlp_speculator, {"speculator.gate.0.weight": (96, 96)}, {}, r"such as gate\.0\.weight"),
-    "eagle_hidden": (tiny_heads.eagle, {}, {"hidden_size": 128}, "hidden size of 128, target has 64"),
-    "eagle_layers": (tiny_heads.eagle, {}, {"num_hidden_layers": 2}, "has 2 layers"),
-    "eagle_norm": (
-        tiny_heads.eagle,
-        {"layers.0.input_layernorm.weight": (64,)},
-        {},
-        "such as layers.0.input_layernorm",
-    ),
-    "eagle_rope": (
-        tiny_heads.eagle,
-        {},
-        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-        "rope type is 'dynamic'",
-    ),
-    "eagle3_taps": (
-        tiny_heads.eagle3,
-        {},
-        {"eagle_aux_hidden_state_layer_ids": [2, 4, 99]},
-        "layers 2, 4, 99 of a target that has 7",
-    ),
-    "eagle3_no_map": (tiny_heads.eagle3, {"d2t": None}, {}, "scores 51 of 258 ids, but has no d2t"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_heads_that_do_not_fit(target: Target, tmp_path: Path, name: str) -> None:
-    make, changes, settings, message = WRONG[name]
-    tensors, config = make()
-    for key, shape in changes.items():
-        if shape is None:
-            del tensors[key]
-        else:
-            tensors[key] = torch.zeros(shape)
-    config = {key: value for key, value in (config | settings).items() if value is not None}
-    head = tiny_heads.save_head(tmp_path / "head", tensors, config)
-    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
-        export_onto(target, head, tmp_path / "out")
-
-
-@pytest.mark.parametrize("change", ["absolute", "t2d"])
-def test_a_wrong_map_is_refused(target: Target, tmp_path: Path, change: str) -> None:
-    tensors, config = tiny_heads.eagle3()
-    if change == "absolute":  # ids instead of their differences from the rows
-        tensors["d2t"] = torch.tensor(tiny_heads.DRAFT_IDS)
-    else:
-        tensors["t2d"][0] = True
-    head = tiny_heads.save_head(tmp_path / "head", tensors, config)
-    with pytest.raises(CheckpointError, match="difference between" if change == "absolute" else "t2d names other"):
-        export_onto(target, head, tmp_path / "out")
-
-
-def test_a_pickle_that_runs_code_is_not_read(tmp_path: Path) -> None:
-    class Payload:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (print, ("ran",))
-
-    folder = tiny_heads.save_head(tmp_path / "head", {}, tiny_heads.medusa()[1], "medusa_lm_head.pt")
-    torch.save({"0.0.linear.weight": Payload()}, folder / "medusa_lm_head.pt")
-    with pytest.raises(CheckpointError, match="cannot be read as tensors alone"):
-        open_head(str(folder))
-
-
-def test_what_is_no_head(target: Target, tmp_path: Path) -> None:
-    draft = save_model(tmp_path / "model", tiny_config("qwen3"))
-    for path, message in (
-        (draft, "(no head of a known layout|more|lacks|does not use)"),
-        (tmp_path / "missing", "neither a folder nor|does not exist"),
-    ):
-        with pytest.raises(ExportError, match=message):
-            export(str(target.folder), tmp_path / "out", head=str(path), options=F32)
-        assert not (tmp_path / "out").exists()
-
-
-def test_a_heads_files_are_checked(target: Target, tmp_path: Path) -> None:
+def test_a_heads_files_are_checked(target: HeadTarget, tmp_path: Path) -> None:
     head = tiny_heads.save_head(tmp_path / "head", *tiny_heads.medusa())
     export(str(target.folder), tmp_path / "out", head=str(head), options=F32)
     data = bytearray((tmp_path / "out" / "head.bin").read_bytes())
@@ -308,7 +183,7 @@ def test_a_heads_files_are_checked(target: Target, tmp_path: Path) -> None:
         check_bundle(tmp_path / "out")
 
 
-def test_the_command_exports_a_head(target: Target, tmp_path: Path, cli: CommandLine) -> None:
+def test_the_command_exports_a_head(target: HeadTarget, tmp_path: Path, cli: CommandLine) -> None:
     head = tiny_heads.save_head(tmp_path / "medusa", *tiny_heads.medusa())
     finished = cli(
         "export", target.folder, "--head", head, "--head-format", "int4", "--no-parity", "--out", tmp_path / "o"

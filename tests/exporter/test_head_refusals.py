@@ -1,0 +1,111 @@
+"""Heads that do not fit their target, or are of a variant that no graph expresses, are refused with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tiny_heads
+import torch
+from head_target import F32, HeadTarget, export_onto
+from tiny_models import save_model, tiny_config
+
+from pilotfish.exporter import export
+from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError
+from pilotfish.exporter.heads import open_head
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> HeadTarget:
+    torch.set_num_threads(1)
+    return HeadTarget(tmp_path_factory.mktemp("refusals"), "llama")
+
+
+WRONG = {
+    "medusa_hidden": (tiny_heads.medusa, {"0.0.linear.weight": (32, 32)}, {}, r"0\.0\.linear\.weight is \[32, 32\]"),
+    "medusa_vocabulary": (
+        tiny_heads.medusa,
+        {f"{head}.1.weight": (200, 64) for head in range(3)},
+        {},
+        "scores 200 ids; target has the 258",
+    ),
+    "medusa_missing": (tiny_heads.medusa, {"1.0.linear.bias": None}, {}, r"no tensor 1\.0\.linear\.bias"),
+    "medusa_count": (tiny_heads.medusa, {}, {"medusa_num_heads": 5}, "is 5, the weights hold 3 heads"),
+    "medusa_setting": (tiny_heads.medusa, {}, {"medusa_num_layers": None}, "lacks medusa_num_layers"),
+    "mlp_hidden": (tiny_heads.mlp_speculator, {}, {"emb_dim": 80}, "hidden size of 80 .* target has 64"),
+    "mlp_missing": (tiny_heads.mlp_speculator, {"speculator.ln.2.bias": None}, {}, r"no tensor ln\.2\.bias"),
+    "mlp_unknown": (tiny_heads.mlp_speculator, {"speculator.gate.0.weight": (96, 96)}, {}, r"such as gate\.0\.weight"),
+    "eagle_hidden": (tiny_heads.eagle, {}, {"hidden_size": 128}, "hidden size of 128, target has 64"),
+    "eagle_layers": (tiny_heads.eagle, {}, {"num_hidden_layers": 2}, "has 2 layers"),
+    "eagle_norm": (
+        tiny_heads.eagle,
+        {"layers.0.input_layernorm.weight": (64,)},
+        {},
+        "such as layers.0.input_layernorm",
+    ),
+    "eagle_rope": (
+        tiny_heads.eagle,
+        {},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        "rope type is 'dynamic'",
+    ),
+    "eagle3_taps": (
+        tiny_heads.eagle3,
+        {},
+        {"eagle_aux_hidden_state_layer_ids": [2, 4, 99]},
+        "layers 2, 4, 99 of a target that has 7",
+    ),
+    "eagle3_no_map": (tiny_heads.eagle3, {"d2t": None}, {}, "scores 51 of 258 ids, but has no d2t"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_heads_that_do_not_fit(target: HeadTarget, tmp_path: Path, name: str) -> None:
+    make, changes, settings, message = WRONG[name]
+    tensors, config = make()
+    for key, shape in changes.items():
+        if shape is None:
+            del tensors[key]
+        else:
+            tensors[key] = torch.zeros(shape)
+    config = {key: value for key, value in (config | settings).items() if value is not None}
+    head = tiny_heads.save_head(tmp_path / "head", tensors, config)
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        export_onto(target, head, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", ["absolute", "t2d"])
+def test_a_wrong_map_is_refused(target: HeadTarget, tmp_path: Path, change: str) -> None:
+    tensors, config = tiny_heads.eagle3()
+    if change == "absolute":  # ids instead of their differences from the rows
+        tensors["d2t"] = torch.tensor(tiny_heads.DRAFT_IDS)
+    else:
+        tensors["t2d"][0] = True
+    head = tiny_heads.save_head(tmp_path / "head", tensors, config)
+    with pytest.raises(CheckpointError, match="difference between" if change == "absolute" else "t2d names other"):
+        export_onto(target, head, tmp_path / "out")
+
+
+def test_a_pickle_that_runs_code_is_not_read(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (print, ("ran",))
+
+    folder = tiny_heads.save_head(tmp_path / "head", {}, tiny_heads.medusa()[1], "medusa_lm_head.pt")
+    torch.save({"0.0.linear.weight": Payload()}, folder / "medusa_lm_head.pt")
+    with pytest.raises(CheckpointError, match="cannot be read as tensors alone"):
+        open_head(str(folder))
+
+
+def test_what_is_no_head(target: HeadTarget, tmp_path: Path) -> None:
+    draft = save_model(tmp_path / "model", tiny_config("qwen3"))
+    for path, message in (
+        (draft, "(no head of a known layout|more|lacks|does not use)"),
+        (tmp_path / "missing", "neither a folder nor|does not exist"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            export(str(target.folder), tmp_path / "out", head=str(path), options=F32)
+        assert not (tmp_path / "out").exists()

@@ -1,0 +1,54 @@
+"""A tiny target that is exported once, for heads to be exported onto."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from tiny_models import save_model, tiny_config
+from transformers import AutoModelForCausalLM
+
+from pilotfish.exporter import ExportOptions, ModelFormats, NoProgress
+from pilotfish.exporter.head_export import export_head
+from pilotfish.exporter.heads import open_head, taps_of
+from pilotfish.exporter.load import load_checkpoint
+from pilotfish.exporter.model_export import export_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pilotfish.exporter.manifest import HeadEntry
+
+NUM_LAYERS = 7  # enough for three different EAGLE-3 taps: 2, 3, 4
+F32 = ExportOptions(target=ModelFormats("f32", "f32", "f32"), cache_dtype="f32", head_format="f32", parity=False)
+IDS = [65, 17, 200, 33, 104, 9, 77, 130, 51, 240, 3, 90]
+
+
+class HeadTarget:
+    """The tiny target, exported once, and what it has at its taps for IDS."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        self.folder = save_model(folder / "target", tiny_config(family, num_hidden_layers=NUM_LAYERS))
+        checkpoint = load_checkpoint(str(self.folder))
+        self.tokenizer = checkpoint.tokenizer
+        self.exported = export_model(
+            "target", checkpoint, self.tokenizer, folder, taps=(), options=F32, progress=NoProgress()
+        )
+        model = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="eager")
+        streams: list[torch.Tensor] = []
+        for module in (*model.model.layers, model.model.norm):
+            module.register_forward_pre_hook(lambda _, arguments: streams.append(arguments[0][0]))
+        with torch.no_grad():
+            self.state = model.model(torch.tensor([IDS])).last_hidden_state[0]
+        self.streams = streams
+        self.embedding = model.get_input_embeddings().weight.detach()
+        self.lm_head = model.get_output_embeddings().weight.detach()
+
+
+def export_onto(target: HeadTarget, head: Path, out: Path, options: ExportOptions = F32) -> HeadEntry:
+    """What an export does with a head once the target is done."""
+    out.mkdir()
+    checkpoint = open_head(str(head))
+    taps_of(checkpoint, NUM_LAYERS)
+    size = target.tokenizer.size
+    return export_head(checkpoint, target.exported, size, out, options=options, progress=NoProgress())[0]
