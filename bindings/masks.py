@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +30,17 @@ class MaskCall:
         """Fill the words, or keep the exception and report a failure."""
         num_words = (self._mask.num_ids + _WORD_BITS - 1) // _WORD_BITS
         words = np.frombuffer(ffi.buffer(mask_out, num_words * np.uint32().itemsize), dtype=np.uint32)
+        # The collector might close a request here, which must wait for the step that this is called in.
+        was_collecting = gc.isenabled()
+        gc.disable()
         try:
             self._mask.fill(ffi.unpack(path, num_path) if num_path else [], words)
         except BaseException as error:  # noqa: BLE001 - nothing may pass through the C frames; request_step raises it
             self.error = error
             return 1
+        finally:
+            if was_collecting:
+                gc.enable()
         return 0
 
 

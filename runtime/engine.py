@@ -17,9 +17,11 @@ from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, check_device, engine_options
 from .manifest import Manifest, read_manifest
-from .options import GenerateKeywords, GenerateOptions, prompt_array
+from .option_checks import prompt_array
+from .options import GenerateKeywords, GenerateOptions
 from .ort import ort_library
 from .speculation import SpeculationArguments
+from .structured import Constraints
 from .token_stream import TokenStream
 from .tokenizer import Tokenizer
 
@@ -96,6 +98,8 @@ class Engine:
         self._tokenizer = Tokenizer(self._manifest)
         self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
         self._info = calls.engine_info(self._handle)
+        self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)
+        self._constraints = Constraints(self._tokenizer, self._num_ids, self._manifest.tokenizer.eos_ids)
 
     @property
     def manifest(self) -> Manifest:
@@ -264,7 +268,12 @@ class Engine:
 
     def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
         array = self._prompt_array(ids)
-        request = options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
+        constraint = self._constraints.of(options)
+        request = options.to_request(
+            has_draft=self._info.has_draft,
+            max_draft_tokens=self._max_draft_tokens,
+            mask=constraint.mask if constraint else None,
+        )
         return TokenStream(
             self._handle,
             self._lock,
@@ -274,6 +283,7 @@ class Engine:
             stop_strings=options.stop_strings,
             num_dropped_messages=num_dropped_messages,
             explain=options.explain,
+            constraint=constraint,
         )
 
     def _open_async(
@@ -284,4 +294,4 @@ class Engine:
         return AsyncTokenStream(lambda: self._open(ids, options, num_dropped_messages))
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
-        return prompt_array(ids, min(self._manifest.tokenizer.size, self._info.vocab_size))
+        return prompt_array(ids, self._num_ids)

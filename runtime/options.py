@@ -6,19 +6,14 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
 from .draft_tree import parse_tree
+from .option_checks import check_int, require, require_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from pilotfish.bindings import Mask
 
 INT32_MAX = 2**31 - 1
@@ -59,6 +54,9 @@ class GenerateKeywords(TypedDict, total=False):
     ignore_eos: bool
     logprobs: int
     echo: bool
+    json_schema: Mapping[str, Any] | str | None
+    regex: str | None
+    grammar: str | None
     reuse_prefix: bool
     tree: str | None
     tree_nodes: int | None
@@ -128,6 +126,13 @@ class GenerateOptions:
     echo: bool = False
     """The prompt's tokens come first, as events with their log-probabilities; the first one has none (NaN). The prompt
     then runs a few tokens at a time, which is slow."""
+    json_schema: Mapping[str, Any] | str | None = None
+    """The text is JSON that this schema, a mapping or its text, describes, unless max_new_tokens, a stop or the context
+    cuts it short. Needs the extra "structured", as do regex and grammar."""
+    regex: str | None = None
+    """The text matches this regular expression, in Rust's syntax, from beginning to end."""
+    grammar: str | None = None
+    """The text is of this context-free grammar, in llguidance's variant of Lark."""
     reuse_prefix: bool = True
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
@@ -148,63 +153,76 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         """Check every range."""
-        _check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
-        _check_int("min_new_tokens", self.min_new_tokens, 0, INT32_MAX)
+        check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
+        check_int("min_new_tokens", self.min_new_tokens, 0, INT32_MAX)
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidArgumentError(
                 f"min_new_tokens is {self.min_new_tokens}, must be at most max_new_tokens, {self.max_new_tokens}"
             )
-        _require("source", self.source, self.source in SOURCES, ", ".join(SOURCES))
+        require("source", self.source, self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
-            _check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
+            check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
         if self.seed is not None:
-            _check_int("seed", self.seed, 0, UINT64_MAX)
-        _check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+            check_int("seed", self.seed, 0, UINT64_MAX)
+        check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
         self._check_filters()
         self._check_processors()
         self._check_stops()
+        self._check_structure()
         self._check_draft()
 
     def _check_filters(self) -> None:
-        _require_number("temperature", self.temperature, "0 (greedy) to 100", lambda x: 0 <= x <= MAX_TEMPERATURE)
-        _check_int("top_k", self.top_k, 0, INT32_MAX)
-        _require_number("top_p", self.top_p, "in (0, 1]", lambda x: 0 < x <= 1)
-        _require_number("min_p", self.min_p, "in [0, 1)", lambda x: 0 <= x < 1)
-        _require_number("typical_p", self.typical_p, "in (0, 1]", lambda x: 0 < x <= 1)
+        require_number("temperature", self.temperature, "0 (greedy) to 100", lambda x: 0 <= x <= MAX_TEMPERATURE)
+        check_int("top_k", self.top_k, 0, INT32_MAX)
+        require_number("top_p", self.top_p, "in (0, 1]", lambda x: 0 < x <= 1)
+        require_number("min_p", self.min_p, "in [0, 1)", lambda x: 0 <= x < 1)
+        require_number("typical_p", self.typical_p, "in (0, 1]", lambda x: 0 < x <= 1)
 
     def _check_processors(self) -> None:
-        _require_number("repetition_penalty", self.repetition_penalty, "in (0, 100]", lambda x: 0 < x <= MAX_PENALTY)
+        require_number("repetition_penalty", self.repetition_penalty, "in (0, 100]", lambda x: 0 < x <= MAX_PENALTY)
         for name in ("presence_penalty", "frequency_penalty"):
-            _require_number(name, getattr(self, name), "in [-100, 100]", lambda x: abs(x) <= MAX_PENALTY)
-        _check_int("penalty_window", self.penalty_window, 0, INT32_MAX)
-        _check_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, INT32_MAX)
+            require_number(name, getattr(self, name), "in [-100, 100]", lambda x: abs(x) <= MAX_PENALTY)
+        check_int("penalty_window", self.penalty_window, 0, INT32_MAX)
+        check_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, INT32_MAX)
         if not isinstance(self.logit_bias, Mapping):
             raise InvalidArgumentError(f"logit_bias is {self.logit_bias!r}, must map token ids to numbers")
         for token_id, bias in self.logit_bias.items():
-            _check_int("an id of logit_bias", token_id, 0, INT32_MAX)
-            _require_number(f"logit_bias of id {token_id}", bias, "a number or -inf", lambda x: x < math.inf)
+            check_int("an id of logit_bias", token_id, 0, INT32_MAX)
+            require_number(f"logit_bias of id {token_id}", bias, "a number or -inf", lambda x: x < math.inf)
 
     def _check_stops(self) -> None:
         if not isinstance(self.stop, (str, Sequence)):
             raise InvalidArgumentError(f"stop is {self.stop!r}, must be a string or a sequence of strings")
         for text in self.stop_strings:
-            _require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
+            require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
         for token_id in self.stop_ids:
-            _check_int("stop_ids", token_id, 0, INT32_MAX)
+            check_int("stop_ids", token_id, 0, INT32_MAX)
+
+    def _check_structure(self) -> None:
+        given = [name for name in ("json_schema", "regex", "grammar") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidArgumentError(f"{' and '.join(given)} are given, must be one of them")
+        if given and self.ignore_eos:
+            raise InvalidArgumentError(f"ignore_eos is True, but {given[0]} says where the text ends")
+        for name in ("regex", "grammar"):
+            value = getattr(self, name)
+            require(name, value, value is None or isinstance(value, str), "a string")
+        is_schema = self.json_schema is None or isinstance(self.json_schema, (str, Mapping))
+        require("json_schema", self.json_schema, is_schema, "a mapping or a string")
 
     def _check_draft(self) -> None:
         if self.tree is not None and self.num_draft_tokens is not None:
             raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
         for temperature in self.draft_temperatures:
-            _require("draft_temperatures", temperature, 0 < temperature <= MAX_TEMPERATURE, "in (0, 100]")
+            require("draft_temperatures", temperature, 0 < temperature <= MAX_TEMPERATURE, "in (0, 100]")
         self._check_typical()
 
     def _check_typical(self) -> None:
         if self.typical_acceptance is None:
             return
         epsilon, delta = self.typical_acceptance
-        _require("typical_acceptance epsilon", epsilon, 0 < epsilon < 1, "in (0, 1)")
-        _require("typical_acceptance delta", delta, 0 < delta <= 1, "in (0, 1]")
+        require("typical_acceptance epsilon", epsilon, 0 < epsilon < 1, "in (0, 1)")
+        require("typical_acceptance delta", delta, 0 < delta <= 1, "in (0, 1]")
         if self.temperature == 0:
             raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
@@ -219,7 +237,7 @@ class GenerateOptions:
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
         self._check_source(has_draft=has_draft)
         if self.num_draft_tokens is not None:
-            _check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
+            check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         return RequestOptions(
             max_new_tokens=self.max_new_tokens,
             num_draft_tokens=num_draft_tokens,
@@ -269,27 +287,3 @@ class GenerateOptions:
                 f"num_draft_tokens is {self.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
                 "or name the source 'lookup'"
             )
-
-
-def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
-    """The prompt as the engine takes it; InvalidArgumentError if it is empty or names an id outside the vocabulary."""
-    array = np.asarray(ids)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidArgumentError(f"the prompt is {ids!r:.40}, must be a non-empty text or sequence of token ids")
-    outside = np.flatnonzero((array < 0) | (array >= num_ids))
-    if outside.size:
-        raise InvalidArgumentError(f"prompt token {outside[0]} is {array[outside[0]]}, must be in 0..{num_ids - 1}")
-    return array.astype(np.int32)
-
-
-def _check_int(name: str, value: int, low: int, high: int) -> None:
-    _require(name, value, isinstance(value, int) and low <= value <= high, f"an integer in {low}..{high}")
-
-
-def _require_number(name: str, value: float, limit: str, is_valid: Callable[[float], bool]) -> None:
-    _require(name, value, isinstance(value, (int, float)) and is_valid(value), limit)
-
-
-def _require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - private, named at each call
-    if not valid:
-        raise InvalidArgumentError(f"{name} is {value!r}, must be {limit}")

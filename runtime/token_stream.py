@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pilotfish.bindings import EngineHandle, RequestOptions, Token
 
+    from .structured import Constraint
     from .tokenizer import Tokenizer
 
 
@@ -45,6 +46,7 @@ class TokenStream(Iterator[Event]):
         stop_strings: Sequence[str],
         num_dropped_messages: int = 0,
         explain: bool = False,
+        constraint: Constraint | None = None,
     ) -> None:
         """Reserve cache blocks for the prompt ``ids`` and its continuation; ``lock`` guards the engine."""
         self.num_dropped_messages = num_dropped_messages
@@ -52,6 +54,7 @@ class TokenStream(Iterator[Event]):
         self._lock = lock
         self._seed = request.seed
         self._explain = explain
+        self._constraint = constraint
         self._rounds: list[Round] = []
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(stop_strings)
@@ -136,6 +139,8 @@ class TokenStream(Iterator[Event]):
         try:
             with self._lock:
                 tokens, finish = calls.request_step(self._request)
+                if self._constraint is not None:
+                    self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])
                 if self._explain and self._num_new_tokens > 0:  # the first step is the prefill's
                     decision = calls.request_decision(self._request)
                     self._rounds.append(round_from(decision, num_tokens=len(tokens)))

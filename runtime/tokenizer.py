@@ -45,6 +45,10 @@ class Tokenizer:
         """Ids of text that already holds its special tokens, such as a rendered chat."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def to_json(self) -> str:
+        """The tokenizer.json."""
+        return str(self._tokenizer.to_str())
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; special tokens are left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))

@@ -9,7 +9,8 @@ import pytest
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, PilotfishError
 from pilotfish.runtime.memory import format_bytes, parse_bytes, peak_memory_bytes, resident_memory_bytes
-from pilotfish.runtime.options import GenerateOptions, prompt_array
+from pilotfish.runtime.option_checks import prompt_array
+from pilotfish.runtime.options import GenerateOptions
 
 
 @pytest.mark.parametrize(
