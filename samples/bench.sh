@@ -8,6 +8,7 @@ bundle=$1
 
 pilotfish doctor
 pilotfish bench "$bundle" --prompt-tokens 128 --new-tokens 128 --threads 2 --repeats 7 --json bench-fixed.json
+pilotfish bench "$bundle" --prompts "$(dirname "${BASH_SOURCE[0]}")/copy_heavy.jsonl" --new-tokens 128 --threads 2 --json bench-copy.json
 if [ $# -gt 1 ]; then
   pilotfish bench "$bundle" --prompts "$2" --new-tokens 128 --threads 2 --repeats 1 --json bench-prompts.json
 fi
