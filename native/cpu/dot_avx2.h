@@ -93,25 +93,45 @@ inline __m256 load_eight_halves(const std::byte* from) {
 template <WeightFormat kFormat, int kRows>
 struct DotInteger {
   static void run(const std::byte* tile, int64_t num_groups, const std::byte* panel, float* sums) {
+    if constexpr (kRows <= 2) {
+      run_halves<2>(tile, num_groups, panel, 0, sums);
+    } else {
+      // Totals, sums in flight and weights of both halves do not fit 16 registers. The second half's bytes lie in the
+      // lines that the first one has brought.
+      run_halves<1>(tile, num_groups, panel, 0, sums);
+      run_halves<1>(tile, num_groups, panel, 1, sums);
+    }
+  }
+
+ private:
+  // Outputs [8 first_half, 8 (first_half + kHalves)).
+  template <int kHalves>
+  static void run_halves(const std::byte* tile, int64_t num_groups, const std::byte* panel, int first_half,
+                         float* sums) {
     constexpr bool kIsAsym = kFormat == WeightFormat::kInt4Asym;
     constexpr size_t kBlockBytes = kFormat == WeightFormat::kInt8 ? kInt8BlockBytes : kInt4BlockBytes;
-    __m256 totals[2][kRows];
-    for (int r = 0; r < kRows; ++r) totals[0][r] = totals[1][r] = _mm256_setzero_ps();
+    __m256 totals[kHalves][kRows];
+#pragma GCC unroll 8
+    for (int i = 0; i < kHalves * kRows; ++i) totals[i / kRows][i % kRows] = _mm256_setzero_ps();
     for (int64_t group = 0; group < num_groups; ++group) {
-      prefetch_ahead<group_bytes(kFormat)>(tile);
+      if (first_half == 0) prefetch_ahead<group_bytes(kFormat)>(tile);
       for (int block = 0; block < 2; ++block) {
-        const std::byte* const scales = tile + 2 * kBlockBytes + block * kScaleBytes;
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          const __m256 scale = load_eight_halves(scales + half * 16);
-          const __m256 offset = kIsAsym ? load_eight_halves(scales + 2 * kScaleBytes + half * 16) : _mm256_setzero_ps();
-          add_half_block<kFormat, kRows>(tile + block * kBlockBytes + half * 32, scale, offset, panel, totals[half]);
+        for (int i = 0; i < kHalves; ++i) {
+          const int half = first_half + i;
+          const std::byte* const scales = tile + 2 * kBlockBytes + block * kScaleBytes + half * 16;
+          const __m256 scale = load_eight_halves(scales);
+          const __m256 offset = kIsAsym ? load_eight_halves(scales + 2 * kScaleBytes) : _mm256_setzero_ps();
+          add_half_block<kFormat, kRows>(tile + block * kBlockBytes + half * 32, scale, offset, panel, totals[i]);
         }
         panel += kRows * (kBlockColumns + 8);
       }
       tile += group_bytes(kFormat);
     }
-    for (int r = 0; r < kRows; ++r) store(sums + r * kLanes, {totals[0][r], totals[1][r]});
+#pragma GCC unroll 8
+    for (int i = 0; i < kHalves * kRows; ++i) {
+      _mm256_storeu_ps(sums + i % kRows * kLanes + (first_half + i / kRows) * 8, totals[i / kRows][i % kRows]);
+    }
   }
 };
 
