@@ -45,24 +45,49 @@ inline void attend(const AttentionShape& shape, const KvPool& pool, const Attent
   sum_values(shape, pool, tile, work, partials);
 }
 
-inline float exp_of(float x) {
-  alignas(64) float lanes[kLanes];
-  store(lanes, exp(broadcast(x)));
-  return lanes[0];
+// What merging two partials of up to 16 queries multiplies their weighted sums with; the first ones' softmax becomes
+// that of both.
+struct MergeFactors {
+  alignas(64) float keep[kLanes];
+  alignas(64) float take[kLanes];
+};
+
+inline MergeFactors merge_softmax(int64_t count, int64_t head_dim, float* running, const float* later) {
+  alignas(64) float maxima[2][kLanes] = {}, sums[2][kLanes] = {};
+  for (int64_t query = 0; query < count; ++query) {
+    const Softmax& total = *softmax_of(running + query * partial_floats(head_dim), head_dim);
+    const Softmax& part = softmax_of(later + query * partial_floats(head_dim), head_dim);
+    // An empty part changes nothing: its maximum, -inf, would make a difference of two infinities.
+    maxima[0][query] = total.maximum;
+    maxima[1][query] = part.sum != 0 ? part.maximum : total.maximum;
+    sums[0][query] = total.sum;
+    sums[1][query] = part.sum;
+  }
+  const Floats maximum = max(load(maxima[0]), load(maxima[1]));
+  const Floats keep = exp(sub(load(maxima[0]), maximum)), take = exp(sub(load(maxima[1]), maximum));
+  store(maxima[0], maximum);
+  store(sums[0], add(mul(load(sums[0]), keep), mul(load(sums[1]), take)));
+  MergeFactors factors;
+  store(factors.keep, keep);
+  store(factors.take, take);
+  for (int64_t query = 0; query < count; ++query) {
+    *softmax_of(running + query * partial_floats(head_dim), head_dim) = {maxima[0][query], sums[0][query]};
+  }
+  return factors;
 }
 
 inline void merge(int64_t num_queries, int64_t head_dim, float* running, const float* later) {
-  for (int64_t query = 0; query < num_queries; ++query) {
-    Softmax& total = *softmax_of(running, head_dim);
-    const Softmax& part = softmax_of(later, head_dim);
-    if (part.sum != 0) {
-      const float maximum = total.maximum > part.maximum ? total.maximum : part.maximum;
-      const float keep = exp_of(total.maximum - maximum), take = exp_of(part.maximum - maximum);
-      for (int64_t d = 0; d < head_dim; ++d) running[d] = running[d] * keep + later[d] * take;
-      total = {maximum, total.sum * keep + part.sum * take};
+  for (int64_t first = 0; first < num_queries; first += kLanes) {
+    const int64_t count = num_queries - first < kLanes ? num_queries - first : kLanes;
+    const MergeFactors factors = merge_softmax(count, head_dim, running, later);
+    for (int64_t query = 0; query < count; ++query) {
+      const Floats keep = broadcast(factors.keep[query]), take = broadcast(factors.take[query]);
+      for (int64_t d = 0; d < padded_head_dim(head_dim); d += kLanes) {
+        store(running + d, add(mul(load(running + d), keep), mul(load(later + d), take)));
+      }
+      running += partial_floats(head_dim);
+      later += partial_floats(head_dim);
     }
-    running += partial_floats(head_dim);
-    later += partial_floats(head_dim);
   }
 }
 

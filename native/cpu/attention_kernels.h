@@ -8,7 +8,7 @@
 
 namespace pilotfish {
 
-inline constexpr int64_t kSplitKeys = 512;
+inline constexpr int64_t kSplitKeys = 128;
 inline constexpr int64_t kChunkKeys = 16;  // slots converted to float at a time
 
 // What a row sees: slots [first_slot, last_slot), then the rows of this pass whose bits are set in `tree`, row j of the

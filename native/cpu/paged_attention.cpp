@@ -137,7 +137,8 @@ class AttentionPass {
     });
   }
 
-  // A task is a tile, a KV head and a split: for few rows after a long context. Same arithmetic, same order.
+  // A task is a split, a tile and a KV head: for few rows after a context. Same arithmetic, same order. The heads of a
+  // split lie side by side in the cache and are read one after the other.
   void attend_splits(const Parallel& parallel, Scratch& results) const {
     const int64_t tile_queries = most_tile_queries(), stride = tile_queries * partial_floats(shape_.head_dim);
     const int64_t num_tasks = num_tile_tasks() * plan_.max_splits;
@@ -145,11 +146,12 @@ class AttentionPass {
         reinterpret_cast<float*>(results.reserve(static_cast<size_t>(num_tasks * stride) * sizeof(float)));
     parallel.run(num_tasks, [&](int64_t task) {
       thread_local Scratch scratch;
-      const int64_t tile_task = task / plan_.max_splits, split = task % plan_.max_splits;
+      const int64_t tile_task = task % num_tile_tasks(), split = task / num_tile_tasks();
       if (split >= plan_.tiles[tile_task / shape_.num_kv_heads].num_splits) return;
       const int64_t floats = attend_scratch_floats(tile_queries, shape_.head_dim);
       auto* const work = reinterpret_cast<float*>(scratch.reserve(static_cast<size_t>(floats) * sizeof(float)));
-      kernels_.attend(shape_, pool_, attention_tile(tile_task), split, work, partials + task * stride);
+      kernels_.attend(shape_, pool_, attention_tile(tile_task), split, work,
+                      partials + (tile_task * plan_.max_splits + split) * stride);
     });
     for (int64_t task = 0; task < num_tile_tasks(); ++task) {
       const RowTile& row_tile = plan_.tiles[task / shape_.num_kv_heads];
