@@ -49,7 +49,7 @@ class Amount:
     new_tokens: int = 48
     """A prompt, greedily."""
     sampled_tokens: int = 400
-    """A source and sampling."""
+    """A source and sampling, at least."""
     seed: int = 0
 
 
@@ -103,8 +103,7 @@ def sampling_check(
     seed = amount.seed
     while num_tokens < amount.sampled_tokens:
         prompt = list(prompts[seed % len(prompts)])
-        length = min(amount.new_tokens, amount.sampled_tokens - num_tokens)
-        run = GenerateKeywords(max_new_tokens=length, seed=seed, ignore_eos=True)
+        run = GenerateKeywords(max_new_tokens=amount.new_tokens, seed=seed, ignore_eos=True)
         ids = list(engine.generate(prompt, **(sampling.options | source.options | run)).token_ids)
         seed += 1
         num_tokens += len(ids)
@@ -112,7 +111,8 @@ def sampling_check(
         target = engine.logits(prompt + ids)[first:-1]
         draft = engine.logits(prompt + ids, Model.DRAFT)[first:-1] if engine.info.has_draft else target
         for row, token_id in enumerate(ids):
-            probabilities = distribution(target[row], options)
+            before = prompt + ids[:row]
+            probabilities = distribution(target[row], options, before, len(prompt), engine.manifest.tokenizer.eos_ids)
             for name, preference in _preferences(probabilities, draft[row]).items():
                 rank = randomised_rank(probabilities, preference, token_id, generator.random())
                 if rank is None:

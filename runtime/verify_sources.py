@@ -50,7 +50,27 @@ SAMPLINGS = (
     Sampling("cool, top-k", GenerateKeywords(temperature=0.6, top_k=20)),
     Sampling("warm, top-p", GenerateKeywords(temperature=1.4, top_p=0.8)),
     Sampling("min-p", GenerateKeywords(temperature=1.0, min_p=0.1)),
-    Sampling("all warpers", GenerateKeywords(temperature=0.9, top_k=50, top_p=0.95, min_p=0.02)),
+    Sampling("typical-p", GenerateKeywords(temperature=1.0, typical_p=0.8)),
+    Sampling("penalties", GenerateKeywords(temperature=1.0, repetition_penalty=1.2, frequency_penalty=0.5)),
+    Sampling("penalties in a window", GenerateKeywords(temperature=0.9, presence_penalty=1.0, penalty_window=8)),
+    Sampling("no trigram twice", GenerateKeywords(temperature=0.7, no_repeat_ngram_size=3)),
+    Sampling(
+        "all of them",
+        GenerateKeywords(
+            temperature=0.9,
+            top_k=50,
+            top_p=0.95,
+            min_p=0.02,
+            typical_p=0.95,
+            repetition_penalty=1.1,
+            presence_penalty=0.2,
+            frequency_penalty=0.2,
+            penalty_window=32,
+            no_repeat_ngram_size=4,
+            logit_bias={0: -2.0, 1: 2.0},
+            min_new_tokens=8,
+        ),
+    ),
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pilotfish.runtime.options import GenerateOptions
-from pilotfish.runtime.verify_oracle import distribution
+from pilotfish.runtime.verify_oracle import distribution, processed
 from pilotfish.runtime.verify_statistics import chi_square_p_value, randomised_rank, uniform_p_value
 
 torch = pytest.importorskip("torch", reason="torch has the reference functions")
@@ -60,13 +60,30 @@ def test_few_values_say_nothing() -> None:
         {"temperature": 1.0, "top_p": 0.6},
         {"temperature": 1.0, "min_p": 0.2},
         {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02},
+        {"temperature": 1.0, "typical_p": 0.7},
+        {"temperature": 1.0, "repetition_penalty": 1.4},
+        {"temperature": 1.0, "no_repeat_ngram_size": 3},
     ],
 )
 def test_the_oracle_is_transformers(options: dict[str, float]) -> None:
-    from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    from transformers import (
+        MinPLogitsWarper,
+        NoRepeatNGramLogitsProcessor,
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+        TypicalLogitsWarper,
+    )
 
     logits = np.random.default_rng(2).normal(size=200).astype(np.float32) * 3
+    ids = [5, 6, 7, 100, 5, 6, 8, 101, 5, 6]
+    before = torch.tensor([ids])
     scores = torch.tensor(logits)[None]
+    if "repetition_penalty" in options:
+        scores = RepetitionPenaltyLogitsProcessor(options["repetition_penalty"])(before, scores)
+    if "no_repeat_ngram_size" in options:
+        scores = NoRepeatNGramLogitsProcessor(int(options["no_repeat_ngram_size"]))(before, scores)
     scores = TemperatureLogitsWarper(options["temperature"])(None, scores)
     if "top_k" in options:
         scores = TopKLogitsWarper(int(options["top_k"]))(None, scores)
@@ -74,6 +91,24 @@ def test_the_oracle_is_transformers(options: dict[str, float]) -> None:
         scores = TopPLogitsWarper(options["top_p"])(None, scores)
     if "min_p" in options:
         scores = MinPLogitsWarper(options["min_p"])(None, scores)
+    if "typical_p" in options:
+        scores = TypicalLogitsWarper(options["typical_p"])(None, scores)
     expected = torch.softmax(scores[0].double(), 0).numpy()
-    found = distribution(logits, GenerateOptions(**options))  # type: ignore[arg-type]
+    found = distribution(logits, GenerateOptions(**options), ids, 4, [])  # type: ignore[arg-type]
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_oracles_other_processors() -> None:
+    logits = np.zeros(8, dtype=np.float32)
+    options = GenerateOptions(
+        temperature=1.0,
+        presence_penalty=1.0,
+        frequency_penalty=0.5,
+        penalty_window=4,
+        min_new_tokens=6,
+        stop_ids=[7],
+        logit_bias={2: 3.0},
+    )
+    # The window holds 1, 2, 2, 3, of which the prompt's 1 is not penalised.
+    found = processed(logits, options, [2, 2, 0, 1, 2, 2, 3], 4, [6])
+    np.testing.assert_allclose(found, [0, 0, 3 - 2, -1.5, 0, 0, -np.inf, -np.inf])
