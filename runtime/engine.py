@@ -19,7 +19,7 @@ from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, check_device, engine_optio
 from .manifest import Manifest, read_manifest
 from .option_checks import prompt_array
 from .options import GenerateKeywords, GenerateOptions
-from .ort import ort_library
+from .ort import load_cuda_libraries, ort_library
 from .speculation import SpeculationArguments
 from .structured import Constraints
 from .token_stream import TokenStream
@@ -92,6 +92,8 @@ class Engine:
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(Path(bundle))
+        if device == "cuda":
+            load_cuda_libraries()
         self._handle = calls.engine_open(str(bundle), options)
         # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.
         self._lock = threading.RLock()

@@ -38,3 +38,27 @@ def test_a_wheel_without_the_library_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(ort.util, "find_spec", lambda _: spec)
     with pytest.raises(OnnxRuntimeMissingError, match=r"has no libonnxruntime\.so"):
         ort.ort_library("cpu")
+
+
+def test_a_missing_cuda_library_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "_is_loaded", lambda name: "cudnn" not in name)
+    with pytest.raises(OnnxRuntimeMissingError, match=r"libcudnn\.so\.9 .*pip install nvidia-cudnn-cu13"):
+        ort.load_cuda_libraries()
+
+
+def test_cuda_libraries_are_loaded_from_pips_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    wanted = [names[0] for names, _ in ort._CUDA_LIBRARIES]
+    for name in wanted:
+        (folder / name).touch()
+    monkeypatch.setattr(ort.util, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)]))
+    loaded: list[str] = []
+
+    def load(name: str) -> bool:
+        loaded.append(name)
+        return "/" in name
+
+    monkeypatch.setattr(ort, "_is_loaded", load)
+    ort.load_cuda_libraries()
+    assert [name for name in loaded if "/" in name] == [str(folder / name) for name in wanted]
