@@ -56,6 +56,7 @@ set(pilotfish_engine_tests
   accept_tree_test
   calibration_test
   controller_test
+  cuda_library_test
   kv_blocks_test
   likeliest_test
   lookup_drafter_test

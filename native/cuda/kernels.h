@@ -65,6 +65,9 @@ enum class Activation { kNone, kSwiGlu };
 /// Where a weight is when it is read again: in L2, or, one of many, not.
 enum class Passes { kIntoCache, kThroughCache };
 
+/// Linears that follow each other take turns: lowbit_linear.cu says why. It changes no bits.
+enum class Turn { kFirst, kSecond };
+
 struct LowbitLinear {
   LowbitShape shape;
   LowbitPlan plan;
@@ -77,6 +80,7 @@ struct LowbitLinear {
   Activation activation;
   int num_rows;  // 1..kMaxLinearRows
   Passes passes;
+  Turn turn;
   InputNorm input_norm;
   NextInput next;   // with output_type kF32; a weight only without SwiGLU
   float* partials;  // lowbit_partial_bytes(), every byte 0xFF before the first launch and again after each one;

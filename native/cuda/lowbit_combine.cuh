@@ -15,12 +15,15 @@ __device__ __forceinline__ void add(float4& sum, const float4& other) {
   sum.w += other.w;
 }
 
-/// Where one warp of a block leaves the sums of a row group that it did not see whole: one place for a group it enters
-/// in the middle, one for a group it begins. A place is [row tiles][token tiles][lanes] float4.
+/// Where a block leaves the sums of a row group, apart for the group it enters in the middle, the one it begins and
+/// leaves to others, and those it sees whole: another block may already wait for the second while the third is in use.
+enum Place { kEntered, kBegun, kWhole };
+
+/// The place of one warp of a block: [row tiles][token tiles][lanes] float4.
 template <class Shape>
-__device__ float4* partial_sums(const LowbitLinear& linear, int block, bool begins_group, int warp) {
-  const size_t place = (static_cast<size_t>(block) * kPartialsPerBlock + begins_group) * kConsumerWarps + warp;
-  return reinterpret_cast<float4*>(linear.partials) + place * kTilesPerPiece * Shape::kTokenTiles * kWarpSize +
+__device__ float4* partial_sums(const LowbitLinear& linear, int block, Place place, int warp) {
+  const size_t index = (static_cast<size_t>(block) * kPartialsPerBlock + place) * kConsumerWarps + warp;
+  return reinterpret_cast<float4*>(linear.partials) + index * kTilesPerPiece * Shape::kTokenTiles * kWarpSize +
          threadIdx.x % kWarpSize;
 }
 
@@ -30,9 +33,9 @@ __device__ __forceinline__ bool is_used(const LowbitLinear& linear, int token_ti
 }
 
 template <class Shape>
-__device__ void leave_partial(const LowbitLinear& linear, bool begins_group, int warp,
+__device__ void leave_partial(const LowbitLinear& linear, Place place, int warp,
                               const float4 (&sums)[kTilesPerPiece][Shape::kTokenTiles]) {
-  float4* partial = partial_sums<Shape>(linear, blockIdx.x, begins_group, warp);
+  float4* partial = partial_sums<Shape>(linear, blockIdx.x, place, warp);
 #pragma unroll
   for (int i = 0; i < kTilesPerPiece * Shape::kTokenTiles; ++i) {
     const int tokens = i % Shape::kTokenTiles;
@@ -73,8 +76,8 @@ __device__ void add_partials(const LowbitLinear& linear, int first, int last, in
   constexpr int kTileStride = Shape::kTokenTiles * kWarpSize;
   constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kConsumerWarps * kTilesPerPiece * kTileStride;
   const float nan = __uint_as_float(kNotWritten);
-  float4* head = partial_sums<Shape>(linear, first, true, warp) + token_tile * kWarpSize;
-  float4* place = partial_sums<Shape>(linear, first, false, warp) + token_tile * kWarpSize;
+  float4* head = partial_sums<Shape>(linear, first, first == last ? kWhole : kBegun, warp) + token_tile * kWarpSize;
+  float4* place = partial_sums<Shape>(linear, first, kEntered, warp) + token_tile * kWarpSize;
 #pragma unroll 1
   for (int left = last - first + 1; left > 0; left -= kParts) {
     float4 parts[kParts][kTilesPerPiece];

@@ -33,8 +33,10 @@ class Multiplier {
       const bool is_segment = i < num_segments;
       const int group = is_segment ? first_group + i : i == num_segments ? first_group : last_group;
       const int from = max(begin, group * num_chunks), to = min(end, (group + 1) * num_chunks);
-      if (is_segment) multiply_segment(to - from, group, from == group * num_chunks);
       const bool is_whole = to - from == num_chunks;
+      if (is_segment) {
+        multiply_segment(to - from, group, is_whole ? kWhole : from == group * num_chunks ? kBegun : kEntered);
+      }
       const bool is_repeated = i == num_segments + 1 && num_segments == 1;
       if (is_whole == is_segment && !is_repeated && has_piece(group)) finish(group);
     }
@@ -45,7 +47,7 @@ class Multiplier {
 
   __device__ bool has_piece(int group) const { return warp_ < params_.grid.pieces_of_group(group); }
 
-  __device__ void multiply_segment(int num_units, int group, bool begins_group) {
+  __device__ void multiply_segment(int num_units, int group, Place place) {
     const bool is_mine = has_piece(group);
     Sums<Shape> sums = {};
     const int lane = threadIdx.x % kWarpSize;
@@ -66,7 +68,7 @@ class Multiplier {
       if (lane == 0) barrier_arrive(ring_.emptied(position_.stage));
       position_.advance(params_.num_stages);
     }
-    if (is_mine) leave_partial<Shape>(params_.linear, begins_group, warp_, sums);
+    if (is_mine) leave_partial<Shape>(params_.linear, place, warp_, sums);
   }
 
   __device__ void finish(int group) const {
@@ -84,8 +86,7 @@ class Multiplier {
 };
 
 template <class Format, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
-    lowbit_linear_kernel(const __grid_constant__ Params params) {
+__global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid_constant__ Params params) {
   extern __shared__ __align__(128) uint8_t shared[];
   uint8_t* stages = shared + Ring::kBarrierBytes;
   const Ring ring = {shared_address(shared), shared_address(stages)};
@@ -94,7 +95,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
   const int num_units = params.first_unit(blockIdx.x + 1) - params.first_unit(blockIdx.x);
-  if (warp == kWeightWarp) {
+  if (warp >= kFirstActivationWarp + Shape::kActivationWarps) {
+    return;  // here for its registers
+  } else if (warp == kWeightWarp) {
     load_weights<Format, Shape>(params, ring, num_units);
   } else {
     wait_for_predecessors();
@@ -108,25 +111,53 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
 
 // ---- the launcher ----
 
+// Two linears may share a multiprocessor: while one finishes, the next one's weights are read ahead. But two blocks of
+// one linear must not, or that multiprocessor has twice the work of the others. So linears take turns: one takes more
+// than half of the shared memory, the next more than half of the registers.
+
+constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block; scales
+
+/// Dynamic shared memory of a block.
 template <class Format, class Shape>
-int stages_that_fit(const DeviceLimits& limits) {
-  constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block; scales
-  const size_t budget =
-      std::min(limits.shared_bytes_per_block, limits.shared_bytes_per_sm / Shape::kBlocksPerSm - kReservedBytes);
-  return static_cast<int>(std::min<size_t>((budget - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
+size_t shared_bytes(const DeviceLimits& limits, Turn turn) {
+  const size_t most = std::min(limits.shared_bytes_per_block, limits.shared_bytes_per_sm - kReservedBytes);
+  if (Shape::kBlocksPerSm == 1) return most;
+  constexpr size_t kStage = Stage<Format, Shape>::kBytes;
+  const size_t half = limits.shared_bytes_per_sm / 2 - kReservedBytes;
+  const size_t stages = (half - Ring::kBarrierBytes) / kStage;
+  const size_t larger = std::min(most, Ring::kBarrierBytes + (stages + 1) * kStage);
+  return turn == Turn::kFirst ? larger : limits.shared_bytes_per_sm - 2 * kReservedBytes - larger;
+}
+
+/// Threads of a block whose registers leave no room for another of its kind.
+template <class Kernel>
+cudaError_t threads_for_turn(Kernel kernel, int num_threads, Turn turn, int* threads_out) {
+  constexpr int kRegistersPerSm = 65536, kUnit = 8;
+  *threads_out = num_threads;
+  if (turn == Turn::kFirst) return cudaSuccess;
+  cudaFuncAttributes attributes;
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel); status != cudaSuccess) return status;
+  const int warp_registers = (attributes.numRegs + kUnit - 1) / kUnit * kUnit * kWarpSize;
+  *threads_out = std::max(num_threads, (kRegistersPerSm / 2 / warp_registers + 1) * kWarpSize);
+  return cudaSuccess;
 }
 
 template <class Format, class Shape>
 cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
+  const auto kernel = lowbit_linear_kernel<Format, Shape>;
+  const Turn turn = Shape::kBlocksPerSm == 1 ? Turn::kFirst : linear.turn;
+  const size_t bytes = shared_bytes<Format, Shape>(limits, turn);
   Params params;
   params.linear = linear;
   params.grid = unit_grid<Format>(linear.shape);
-  params.num_stages = stages_that_fit<Format, Shape>(limits);
+  params.num_stages =
+      static_cast<int>(std::min<size_t>((bytes - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
   if (params.num_stages < 1) return cudaErrorInvalidConfiguration;
-  const size_t shared_bytes =
-      Ring::kBarrierBytes + static_cast<size_t>(params.num_stages) * Stage<Format, Shape>::kBytes;
-  return launch_early(lowbit_linear_kernel<Format, Shape>, dim3(linear.plan.num_blocks), Shape::kThreads, shared_bytes,
-                      stream, params);
+  int num_threads = 0;
+  if (const cudaError_t status = threads_for_turn(kernel, Shape::kThreads, turn, &num_threads); status != cudaSuccess) {
+    return status;
+  }
+  return launch_early(kernel, dim3(linear.plan.num_blocks), num_threads, bytes, stream, params);
 }
 
 template <class Format>

@@ -259,8 +259,10 @@ cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limi
 }  // namespace
 
 bool fits_resident(const LowbitShape& shape, const DeviceLimits& limits) {
-  constexpr int kReservedBytes = 1024;  // by the driver, a block
-  constexpr int kMostBlocksPerSm = 3;   // as registers allow
+  constexpr int kReservedBytes = 1024;          // by the driver, a block
+  constexpr int kMostBlocksPerSm = 3;           // as registers allow
+  constexpr size_t kMostWeightBytes = 8 << 20;  // one of 9.4 MB is faster as a stream: NOTES.md
+  if (lowbit_weight_bytes(shape) > kMostWeightBytes) return false;
   const size_t block_bytes = resident_bytes(shape) + kReservedBytes;
   const size_t blocks_per_sm = std::min<size_t>(limits.shared_bytes_per_sm / 2 / block_bytes, kMostBlocksPerSm);
   return static_cast<size_t>(unit_grid(shape).num_pieces) <= blocks_per_sm * limits.num_sms;

@@ -23,6 +23,7 @@ struct Shape {
   /// Many tokens: the offset sums of a stage are made once; few: each warp makes them again, which is sooner.
   static constexpr bool kSharedOffsets = kTokenTiles > 1;
   static constexpr int kActivationWarps = kTokenTiles <= 4 ? 1 : 2;
+  static constexpr int kRegisters = kTokenTiles <= 2 ? 96 : 168;
   static constexpr int kThreads = (kConsumerWarps + 1 + kActivationWarps) * kWarpSize;
 };
 

@@ -94,6 +94,7 @@ class Model {
     linear.output_type = OutputType::kF32;
     linear.activation = is_gated ? Activation::kSwiGlu : Activation::kNone;
     linear.num_rows = rows;
+    linear.turn = index % 2 == 0 ? Turn::kFirst : Turn::kSecond;
     linear.passes = parts & kKeep ? Passes::kIntoCache : Passes::kThroughCache;
     if (is_gated) linear.next.halves = companion_.get();
     if (parts & kNorms && reads_norm) linear.input_norm = {squares_.get(), 1e-5f, 1};
@@ -137,7 +138,7 @@ class Model {
   DeviceArray<__half> halves_ = filled<__half>(64 * kInner), companion_ = filled<__half>(64 * kInner),
                       queries_ = filled<__half>(64 * kHidden);
   DeviceArray<float> squares_ = filled<float>(64 * num_square_parts(kHidden));
-  DeviceArray<float> partials_{size_t{132} * 2 * 8 * 32 * 64};
+  DeviceArray<float> partials_{size_t{132} * 3 * 8 * 32 * 64};
   DeviceArray<float> splits_{
       attention_partial_bytes({kHeads, kHeads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) / 4};
   DeviceArray<int> arrivals_{size_t{65} * kHeads};

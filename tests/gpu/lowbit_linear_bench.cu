@@ -84,6 +84,7 @@ class Chain {
       linear.out = buffers_[(i + 1) % 2].get();
       linear.num_rows = num_rows;
       linear.passes = Passes::kThroughCache;
+      linear.turn = i % 2 == 0 ? Turn::kFirst : Turn::kSecond;
       linear.partials = partials_.get();
       CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
       after();

@@ -72,6 +72,7 @@ class Fixture {
     linear.output_type = case_.output_type;
     linear.activation = case_.activation;
     linear.num_rows = count;
+    linear.turn = first % 3 == 0 ? Turn::kFirst : Turn::kSecond;
     linear.passes = first % 2 == 0 ? Passes::kIntoCache : Passes::kThroughCache;
     linear.partials = partials_.get();
     CUDA_CHECK(launch_lowbit_linear(linear, limits_, nullptr));
@@ -199,6 +200,10 @@ void check_small(int row_step) {
     check({{format, 4096, 64}, {2, true}, OutputType::kF32, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {3}, OutputType::kF16, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {7, true}, OutputType::kF16, Activation::kNone, true, true}, row_step);
+    // Blocks that end one row group, see the next one whole and begin a third.
+    check(
+        {{format, 576, 3072}, {format == WeightFormat::kInt8 ? 8 : 5}, OutputType::kF32, Activation::kNone, true, true},
+        row_step);
     check({{format, 40, 8}, {1}, OutputType::kF32, Activation::kNone, false, false}, row_step);
     check({{format, 40, 8}, {1, true}, OutputType::kF32, Activation::kNone, false, false}, row_step);
   }

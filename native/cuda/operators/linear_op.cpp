@@ -78,6 +78,7 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
     linear.activation = activation_;
     linear.num_rows = static_cast<int>(std::min<int64_t>(num_rows - first, kMaxLinearRows));
     linear.passes = context_.passes();
+    linear.turn = context_.next_turn();
     linear.input_norm = copy.norm;
     linear.input_norm.squares = offset(copy.norm.squares, first * num_square_parts(shape_.in_features));
     linear.next = next;

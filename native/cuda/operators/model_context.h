@@ -68,6 +68,8 @@ class ModelContext {
   };
   Copy copy_of(const std::string& value, const float* norm_weight, float epsilon) const;
 
+  // Of the linear that is enqueued now.
+  Turn next_turn() noexcept { return turn_ = turn_ == Turn::kFirst ? Turn::kSecond : Turn::kFirst; }
   // Whether all weights fit into half of the cache.
   Passes passes() const noexcept {
     return weight_bytes_ > limits_.cache_bytes / 2 ? Passes::kThroughCache : Passes::kIntoCache;
@@ -98,6 +100,7 @@ class ModelContext {
   };
   std::array<Slot, 2> slots_;
   size_t last_slot_ = 0;
+  Turn turn_ = Turn::kSecond;
 };
 
 }  // namespace pilotfish::cuda
