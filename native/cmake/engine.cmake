@@ -69,4 +69,5 @@ set(pilotfish_engine_tests
   row_math_test
   sampler_test
   sha256_test
+  token_chooser_test
   token_tree_test)

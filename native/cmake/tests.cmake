@@ -16,3 +16,7 @@ if(PILOTFISH_SANITIZE)
   target_link_options(header_test PRIVATE -fsanitize=address,undefined)
 endif()
 add_test(NAME header_test COMMAND header_test)
+
+# Not a test: prints what choosing a token takes.
+add_executable(sampler_bench "${pilotfish_test_folder}/sampler_bench.cpp")
+target_link_libraries(sampler_bench PRIVATE pilotfish_objects)

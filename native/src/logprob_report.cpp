@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "row_math.h"
+
 namespace pilotfish {
+namespace {
 
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
 
 LogprobReport::LogprobReport(Sampler& sampler, int32_t num_ids, int32_t num_top, size_t max_tokens)
     : sampler_(sampler),
@@ -15,14 +20,15 @@ LogprobReport::LogprobReport(Sampler& sampler, int32_t num_ids, int32_t num_top,
       logprobs_(max_tokens * num_top_) {}
 
 float LogprobReport::add(std::span<const float> logits, int32_t id) {
-  const LogProbs log_probs(logits);
-  if (num_top_ > 0) {
-    const std::span<int32_t> ids = std::span(ids_).subspan(num_tokens_ * num_top_, num_top_);
-    sampler_.find_likeliest(logits.first(num_ids_), ids);
-    float* out = logprobs_.data() + num_tokens_ * num_top_;
-    for (const int32_t likely : ids) *out++ = likely < 0 ? kUnknown : log_probs[likely];
-  }
-  ++num_tokens_;
+  const size_t index = num_tokens_++;
+  if (num_top_ == 0) return LogProbs(logits)[id];
+  const std::span<int32_t> ids = std::span(ids_).subspan(index * num_top_, num_top_);
+  sampler_.find_likeliest(logits.first(num_ids_), ids);
+  float peak = logits[std::max(ids[0], 0)];
+  if (const auto padding = logits.subspan(num_ids_); !padding.empty()) peak = std::max(peak, find_peak(padding).value);
+  const LogProbs log_probs(logits, peak);
+  float* out = logprobs_.data() + index * num_top_;
+  for (const int32_t likely : ids) *out++ = likely < 0 ? kUnknown : log_probs[likely];
   return log_probs[id];
 }
 

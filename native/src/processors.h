@@ -29,12 +29,12 @@ struct ProcessorOptions {
   // Subtracted once, and once an occurrence, from the score of tokens in the window that were generated.
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  int32_t penalty_window = 0;             // the last tokens, prompt included; 0: all
-  int32_t no_repeat_ngram_size = 0;       // no n-gram occurs twice, prompt included; 0: off
-  int32_t min_new_tokens = 0;             // before that, end_ids are banned
-  std::vector<int32_t> end_ids;           // end the text
-  std::vector<pf_logit_bias> logit_bias;  // added; at most one an id
-  pf_mask_callback mask = nullptr;        // nullptr: off
+  int32_t penalty_window = 0;                  // the last tokens, prompt included; 0: all
+  int32_t no_repeat_ngram_size = 0;            // no n-gram occurs twice, prompt included; 0: off
+  int32_t min_new_tokens = 0;                  // before that, end_ids are banned
+  std::vector<int32_t> end_ids = {};           // end the text
+  std::vector<pf_logit_bias> logit_bias = {};  // added; at most one an id
+  pf_mask_callback mask = nullptr;             // nullptr: off
   void* mask_user = nullptr;
 
   bool change_scores() const noexcept;

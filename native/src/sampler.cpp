@@ -203,7 +203,9 @@ float Sampler::kth_block_peak(size_t k) {
   return *kth;
 }
 
-LogProbs::LogProbs(std::span<const float> logits) : logits_(logits), peak_(find_peak(logits).value) {
+LogProbs::LogProbs(std::span<const float> logits) : LogProbs(logits, find_peak(logits).value) {}
+
+LogProbs::LogProbs(std::span<const float> logits, float peak) : logits_(logits), peak_(peak) {
   const float sum = exp_sum(logits, peak_, 1);
   check_finite(sum);
   log_sum_ = std::log(sum);

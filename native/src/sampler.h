@@ -76,6 +76,8 @@ class Sampler {
 class LogProbs {
  public:
   explicit LogProbs(std::span<const float> logits);
+  // `peak` is the largest of them.
+  LogProbs(std::span<const float> logits, float peak);
   float operator[](int32_t id) const noexcept { return logits_[id] - peak_ - log_sum_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "row_select.h"
 
 namespace {
 
@@ -46,12 +47,64 @@ void test_exp_against_the_library() {
     const float sum = pilotfish::exp_into(row, peak, 0.7f, found.data());
     double expected_sum = 0;
     for (size_t i = 0; i < size; ++i) {
-      const double expected = std::exp(double{(row[i] - peak) * 0.7f});
-      CHECK_NEAR(found[i], expected, 2.5e-7 * expected + 1e-37);
+      const double x = double{row[i] - peak} * 0.7f;
+      const double expected = std::exp(x);
+      // The exponent is rounded, to 24 bits, and so is the polynomial.
+      if (expected > 0) CHECK_NEAR(found[i], expected, (2.5e-7 - 1.2e-7 * x) * expected + 2e-38);
       expected_sum += expected;
     }
     CHECK_NEAR(sum, expected_sum, 1e-6 * expected_sum);
     CHECK_EQ(pilotfish::exp_sum(row, peak, 0.7f), sum);
+  }
+}
+
+void test_moments() {
+  for (const size_t size : {1, 16, 31, 5000}) {
+    std::vector<float> row = random_row(size, 6);
+    if (size > 1) row[1] = -kInfinity;
+    const float peak = pilotfish::find_peak(row).value;
+    const pilotfish::ExpMoments found = pilotfish::exp_moments(row, peak, 0.7f);
+    double sum = 0, weighted = 0;
+    for (const float x : row) {
+      const double height = (double{x} - peak) * 0.7f;
+      const double weight = std::exp(height);
+      sum += weight;
+      weighted += weight > 0 ? weight * height : 0;
+    }
+    CHECK_NEAR(found.sum, sum, 2e-6 * sum);
+    CHECK_NEAR(found.weighted, weighted, 1e-5 * std::abs(weighted));
+  }
+}
+
+void test_a_mask_leaves_the_bits_that_are_set() {
+  for (const size_t size : {1, 15, 16, 33, 1000}) {
+    const std::vector<float> row = random_row(size, 7);
+    std::mt19937 random(8);
+    std::vector<uint32_t> mask((size + 31) / 32);
+    for (uint32_t& word : mask) word = random();
+    std::vector<float> found(size);
+    pilotfish::copy_masked(row, mask.data(), found.data());
+    for (size_t i = 0; i < size; ++i) CHECK_EQ(found[i], (mask[i / 32] >> (i % 32) & 1) ? row[i] : -kInfinity);
+  }
+}
+
+void test_selected_elements_are_the_large_ones() {
+  for (const size_t size : {1, 15, 64, 65, 1000}) {
+    const std::vector<float> row = random_row(size, 9);
+    std::vector<float> peaks((size + pilotfish::kPeakBlock - 1) / pilotfish::kPeakBlock);
+    pilotfish::block_peaks(row, peaks.data());
+    for (const float least : {-kInfinity, -3.0f, 4.0f, 100.0f}) {
+      std::vector<int32_t> ids(size);
+      std::vector<float> values(size);
+      const size_t count = pilotfish::select_at_least(row, peaks, least, ids.data(), values.data());
+      size_t expected = 0;
+      for (size_t i = 0; i < size; ++i) {
+        if (row[i] < least) continue;
+        CHECK(expected < count && ids[expected] == static_cast<int32_t>(i) && values[expected] == row[i]);
+        ++expected;
+      }
+      CHECK_EQ(count, expected);
+    }
   }
 }
 
@@ -96,6 +149,9 @@ void test_block_peaks() {
 int main() {
   test_peak_is_the_lowest_index_of_the_largest();
   test_exp_against_the_library();
+  test_moments();
+  test_a_mask_leaves_the_bits_that_are_set();
+  test_selected_elements_are_the_large_ones();
   test_not_a_number_is_not_hidden();
   test_subtract_and_multiply();
   test_block_peaks();

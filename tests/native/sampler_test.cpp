@@ -33,8 +33,8 @@ std::map<int32_t, double> reference(const std::vector<float>& logits, const Samp
     const float least = logits[order[options.top_k - 1]];
     std::erase_if(order, [&](int32_t id) { return logits[id] < least; });
   }
-  const auto weight = [&](int32_t id) {
-    return std::exp((double{logits[id]} - logits[order[0]]) / options.temperature);
+  const auto weight = [&, peak = double{logits[order[0]]}](int32_t id) {
+    return std::exp((logits[id] - peak) / options.temperature);
   };
   const auto total = [&] {
     return std::accumulate(order.begin(), order.end(), 0.0, [&](double sum, int32_t id) { return sum + weight(id); });
@@ -46,6 +46,17 @@ std::map<int32_t, double> reference(const std::vector<float>& logits, const Samp
     order.resize(kept);
   }
   std::erase_if(order, [&](int32_t id) { return weight(id) < options.min_p; });
+  if (options.typical_p < 1) {
+    const double mass = total();
+    double entropy = 0;
+    for (const int32_t id : order) entropy -= weight(id) / mass * std::log(weight(id) / mass);
+    const auto distance = [&](int32_t id) { return std::abs(-std::log(weight(id) / mass) - entropy); };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return distance(a) < distance(b); });
+    double left = options.typical_p * mass;
+    size_t kept = 0;
+    while (kept < order.size() && left > 0) left -= weight(order[kept++]);
+    order.resize(kept);
+  }
   std::map<int32_t, double> probs;
   for (const int32_t id : order) probs[id] = weight(id) / total();
   return probs;
@@ -68,7 +79,11 @@ void test_filters_against_the_definition() {
       for (const float temperature : {0.3f, 1.7f}) {
         for (const int32_t top_k : {0, 1, 7, 900, 100000}) {
           for (const float top_p : {1.0f, 0.9f, 0.001f}) {
-            for (const float min_p : {0.0f, 0.05f}) check_against_reference(logits, {temperature, top_k, top_p, min_p});
+            for (const float min_p : {0.0f, 0.05f}) {
+              for (const float typical_p : {1.0f, 0.6f}) {
+                check_against_reference(logits, {temperature, top_k, top_p, min_p, typical_p});
+              }
+            }
           }
         }
       }
@@ -124,6 +139,23 @@ void test_residual() {
   CHECK((sparse.probs == std::vector<float>{0.5f, 0, 0.125f}));
 }
 
+void test_find_likeliest() {
+  for (const size_t size : {1, 5, 64, 3000}) {
+    std::vector<float> logits = random_logits(size, 11);
+    for (float& x : logits) x = std::round(2 * x);  // with ties
+    std::vector<int32_t> order(size);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    order.resize(100, -1);
+    Sampler sampler(size);
+    for (const size_t count : {1, 3, 40, 100}) {
+      std::vector<int32_t> found(count);
+      sampler.find_likeliest(logits, found);
+      CHECK(std::equal(found.begin(), found.end(), order.begin()));
+    }
+  }
+}
+
 void test_log_prob() {
   const std::vector<float> logits = random_logits(777, 9);
   double sum = 0;
@@ -149,6 +181,7 @@ int main() {
   test_masked_tokens_are_never_drawn();
   test_sample_inverts_the_cumulative_distribution();
   test_residual();
+  test_find_likeliest();
   test_log_prob();
   test_logits_that_are_not_numbers_are_refused();
   return check::result();
