@@ -19,7 +19,7 @@ struct DraftRequest {
   std::span<const float> temperatures;
   // A path is not drafted further once the drafter's guess for it falls below that of its depth. Empty: always further.
   std::span<const float> least_confidences;
-  int32_t first_token;  // of the sequence that a model sees; begins a cache block
+  int32_t first_token;                   // of the sequence that a model sees; begins a cache block
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   TokenChooser& chooser;
   const RandomStream& random;
