@@ -50,6 +50,18 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> T
     return result
 
 
+def read_text(option: str, path: str) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        InvalidArgumentError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{option} {path} cannot be read: {error}") from error
+
+
 def write_json(target: str | None, content: dict[str, Any]) -> None:
     """Write ``content`` to a file, or as the last line of stdout for "-"; None writes nothing."""
     if target is None:

@@ -34,7 +34,7 @@ from .arguments import (
     TreeDepth,
     TreeNodes,
 )
-from .console import note, notes, table, write_json
+from .console import note, notes, read_text, table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +47,9 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Show on stderr what each round was to draft, and what came of it.")
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
+JsonSchema = Annotated[str | None, typer.Option(metavar="FILE", help="The text is JSON of the schema in this file.")]
+Regex = Annotated[str | None, typer.Option(help="The text matches this regular expression.")]
+Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is of the Lark grammar in this file.")]
 
 
 def run(
@@ -66,6 +69,9 @@ def run(
     min_p: MinP = 0.0,
     seed: Seed = None,
     stop: Stop = None,
+    json_schema: JsonSchema = None,
+    regex: Regex = None,
+    grammar: Grammar = None,
     explain: Explain = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -90,6 +96,9 @@ def run(
         min_p=min_p,
         seed=seed,
         stop=stop or (),
+        json_schema=read_text("--json-schema", json_schema) if json_schema else None,
+        regex=regex,
+        grammar=read_text("--grammar", grammar) if grammar else None,
         explain=explain,
     )
     with Engine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
 from .arguments import Bundle, Device, Json, MaxContext, Seed, Threads
-from .console import notes, out, show, table, write_json
+from .console import notes, out, read_text, show, table, write_json
 
 EXIT_NOT_LOSSLESS = 1
 Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
@@ -65,11 +64,7 @@ def _show(bundle: str, report: Report) -> None:
 
 
 def _read_prompts(path: str) -> list[str]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"--prompts {path} cannot be read: {error}") from error
-    prompts = [line for line in lines if line.strip()]
+    prompts = [line for line in read_text("--prompts", path).splitlines() if line.strip()]
     if not prompts:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")
     return prompts

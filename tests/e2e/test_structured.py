@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from command_line import CommandLine
+
 pytest.importorskip("llguidance", reason="the extra 'structured' is not installed")
 
 SOURCES: list[dict[str, Any]] = [
@@ -80,13 +82,18 @@ def fulfils(value: Any, schema: dict[str, Any]) -> bool:
     if "enum" in schema or "const" in schema:
         return value in schema.get("enum", [schema.get("const")])
     is_right = {
-        "array": lambda: schema["minItems"] <= len(value) <= 2 and all(fulfils(one, schema["items"]) for one in value),
+        "array": lambda: (
+            isinstance(value, list)
+            and schema["minItems"] <= len(value) <= 2
+            and all(fulfils(one, schema["items"]) for one in value)
+        ),
         "object": lambda: (
-            value.keys() == schema["properties"].keys()
+            isinstance(value, dict)
+            and value.keys() == schema["properties"].keys()
             and all(fulfils(value[name], inner) for name, inner in schema["properties"].items())
         ),
         "string": lambda: isinstance(value, str) and len(value) <= schema["maxLength"],
-        "integer": lambda: isinstance(value, int) and 0 <= value <= 99,
+        "integer": lambda: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 99,
         "boolean": lambda: isinstance(value, bool),
         "null": lambda: value is None,
     }
@@ -179,6 +186,19 @@ def test_chat_and_asyncio_have_it_too(wide: Engine) -> None:
         return (await wide.astream_chat(messages, regex="yes|no").result()).text
 
     assert asyncio.run(run()) in ("yes", "no")
+
+
+def test_the_command_has_it(tiny_bundle: Path, tmp_path: Path, cli: CommandLine) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["yes", "no"]}')
+    assert json.loads(cli("run", tiny_bundle, "x", "--json-schema", schema).out) in ("yes", "no")
+    assert cli("run", tiny_bundle, "x", "--regex", "yes|no").out in ("yes\n", "no\n")
+    grammar = tmp_path / "grammar.lark"
+    grammar.write_text('start: "a" | "b"')
+    assert cli("run", tiny_bundle, "x", "--grammar", grammar).out in ("a\n", "b\n")
+    missing = cli("run", tiny_bundle, "x", "--json-schema", tmp_path / "nothing.json")
+    assert missing.exit_code == 2
+    assert "nothing.json cannot be read" in missing.err
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
