@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from pilotfish.bindings import InvalidArgumentError
+
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder that `pilotfish export` wrote.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of a pass; default: one a physical core.")]
@@ -34,5 +36,39 @@ Temperature = Annotated[float, typer.Option(help="0: greedy.")]
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]
 MinP = Annotated[float, typer.Option(help="Keep tokens at least this fraction as likely as the likeliest; 0: off.")]
+TypicalP = Annotated[
+    float, typer.Option(help="Keep the tokens of typical surprise that reach this probability; 1: off.")
+]
+RepetitionPenalty = Annotated[
+    float, typer.Option(help="Divide, or multiply below zero, the scores of tokens that occurred; 1: off.")
+]
+PresencePenalty = Annotated[float, typer.Option(help="Lower the scores of generated tokens by this; 0: off.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="The same for each time that one was generated; 0: off.")]
+PenaltyWindow = Annotated[int, typer.Option(help="How many of the last tokens penalties look at; 0: all.")]
+NoRepeatNgramSize = Annotated[int, typer.Option(help="No n-gram of this size occurs twice; 0: off.")]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID=BIAS", help="Add to a token's score; -inf bans it; may be repeated."),
+]
+MinNewTokens = Annotated[int, typer.Option(help="Tokens before which nothing ends the text.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
+StopId = Annotated[list[int] | None, typer.Option(help="End the text at this token id; may be repeated.")]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of text.")]
+Logprobs = Annotated[int, typer.Option(help="Report so many likeliest tokens with each one, in the JSON.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens; default: a fresh one.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the numbers as JSON; -: to stdout.")]
+
+
+def parse_logit_bias(values: list[str] | None) -> dict[int, float]:
+    """The option logit_bias of ``--logit-bias`` flags."""
+    biases: dict[int, float] = {}
+    for value in values or ():
+        token_id, _, bias = value.partition("=")
+        try:
+            key, number = int(token_id), float(bias)
+        except ValueError as error:
+            raise InvalidArgumentError(f"--logit-bias is {value!r}, must be ID=BIAS, as 42=-1.5") from error
+        if key in biases:
+            raise InvalidArgumentError(f"--logit-bias names id {key} twice")
+        biases[key] = number
+    return biases

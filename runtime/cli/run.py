@@ -18,14 +18,25 @@ from .arguments import (
     Calibration,
     Device,
     DraftTokens,
+    FrequencyPenalty,
+    IgnoreEos,
     Json,
+    LogitBias,
+    Logprobs,
     LookupStore,
     MaxContext,
     MaxNewTokens,
     MemoryBudget,
+    MinNewTokens,
     MinP,
+    NoRepeatNgramSize,
+    PenaltyWindow,
+    PresencePenalty,
+    RepetitionPenalty,
     Seed,
     Source,
+    Stop,
+    StopId,
     Temperature,
     Threads,
     TopK,
@@ -33,6 +44,8 @@ from .arguments import (
     Tree,
     TreeDepth,
     TreeNodes,
+    TypicalP,
+    parse_logit_bias,
 )
 from .console import note, notes, read_text, table, write_json
 
@@ -46,10 +59,13 @@ Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, 
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show on stderr what each round was to draft, and what came of it.")
 ]
+<<<<<<< HEAD
 Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
 JsonSchema = Annotated[str | None, typer.Option(metavar="FILE", help="The text is JSON of the schema in this file.")]
 Regex = Annotated[str | None, typer.Option(help="The text matches this regular expression.")]
 Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is of the Lark grammar in this file.")]
+=======
+>>>>>>> d465878 (e2e)
 
 
 def run(
@@ -67,11 +83,25 @@ def run(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    presence_penalty: PresencePenalty = 0.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    penalty_window: PenaltyWindow = 0,
+    no_repeat_ngram_size: NoRepeatNgramSize = 0,
+    logit_bias: LogitBias = None,
     seed: Seed = None,
+    min_new_tokens: MinNewTokens = 0,
     stop: Stop = None,
+<<<<<<< HEAD
     json_schema: JsonSchema = None,
     regex: Regex = None,
     grammar: Grammar = None,
+=======
+    stop_id: StopId = None,
+    ignore_eos: IgnoreEos = False,
+    logprobs: Logprobs = 0,
+>>>>>>> d465878 (e2e)
     explain: Explain = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -94,11 +124,25 @@ def run(
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
+        typical_p=typical_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        penalty_window=penalty_window,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        logit_bias=parse_logit_bias(logit_bias),
         seed=seed,
+        min_new_tokens=min_new_tokens,
         stop=stop or (),
+<<<<<<< HEAD
         json_schema=read_text("--json-schema", json_schema) if json_schema else None,
         regex=regex,
         grammar=read_text("--grammar", grammar) if grammar else None,
+=======
+        stop_ids=stop_id or (),
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+>>>>>>> d465878 (e2e)
         explain=explain,
     )
     with Engine(

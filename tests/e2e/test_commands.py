@@ -207,3 +207,50 @@ def test_calibrate_measures_and_keeps_the_costs(
     assert kept[0].stat().st_mtime_ns == before
     with Engine(tiny_bundle, calibration="off") as engine:
         assert not engine.info.is_calibrated
+
+
+def test_run_takes_every_sampling_option(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    numbers = tmp_path / "run.json"
+    finished = cli(
+        *("run", "--raw", tiny_bundle, "options", "--max-new-tokens", "9", "--min-new-tokens", "3", "--seed", "1"),
+        *("--temperature", "0.8", "--top-k", "90", "--top-p", "0.99", "--min-p", "0.001", "--typical-p", "0.99"),
+        *("--repetition-penalty", "1.1", "--presence-penalty", "0.1", "--frequency-penalty", "0.1"),
+        *("--penalty-window", "64", "--no-repeat-ngram-size", "3", "--logit-bias", "257=-inf", "--logit-bias", "65=1"),
+        *("--stop", "zzz", "--stop-id", "256", "--ignore-eos", "--logprobs", "2"),
+        *("--draft-tokens", "3", "--json", numbers),
+    )
+    assert finished.exit_code == 0, finished.err
+    content = json.loads(numbers.read_text())
+    with Engine(tiny_bundle) as engine:
+        expected = engine.generate(
+            "options",
+            max_new_tokens=9,
+            min_new_tokens=3,
+            seed=1,
+            temperature=0.8,
+            top_k=90,
+            top_p=0.99,
+            min_p=0.001,
+            typical_p=0.99,
+            repetition_penalty=1.1,
+            presence_penalty=0.1,
+            frequency_penalty=0.1,
+            penalty_window=64,
+            no_repeat_ngram_size=3,
+            logit_bias={257: float("-inf"), 65: 1.0},
+            stop="zzz",
+            stop_ids=[256],
+            ignore_eos=True,
+            logprobs=2,
+            num_draft_tokens=3,
+        )
+    assert content["logprobs"] == pytest.approx(expected.logprobs)
+    assert content["top_logprobs"] == json.loads(json.dumps(expected.top_logprobs))
+
+
+def test_a_logit_bias_that_is_none(tiny_bundle: Path, cli: CommandLine) -> None:
+    for flags, words in ((["5"], "must be ID=BIAS"), (["5=1", "--logit-bias", "5=2"], "names id 5 twice")):
+        for command in (["run", tiny_bundle, "x"], ["chat", tiny_bundle]):
+            finished = cli(*command, "--logit-bias", *flags)
+            assert finished.exit_code == 2
+            assert words in finished.err

@@ -2,13 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
+#include <new>
 #include <random>
 #include <vector>
 
 #include "check.h"
 #include "token_history.h"
+
+static int64_t num_allocations = 0;
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -189,6 +201,35 @@ void test_no_token_left() {
   }
 }
 
+void test_nothing_allocates_after_the_first_row() {
+  ProcessorOptions options = penalties();
+  options.mask = [](void*, const int32_t*, size_t, uint32_t* mask_out) {
+    mask_out[0] = mask_out[1] = 0xFFFFFFFF;
+    return 0;
+  };
+  Sampler sampler(kNumIds);
+  Distribution out;
+  out.reserve(kNumIds);
+  Ids tokens(kMaxTokens);
+  for (int32_t i = 0; i < kMaxTokens; ++i) tokens[i] = i * 7 % 31;
+  const std::vector<float> logits = random_logits(6);
+  for (const SamplingOptions& sampling :
+       {SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 1, .typical_p = 0.9f},
+        SamplingOptions{.temperature = 1, .top_k = 20, .top_p = 0.9f, .min_p = 0.01f, .typical_p = 0.9f}}) {
+    TokenChooser chooser(sampling, sampler, options, kLimits);
+    const int64_t before = num_allocations;
+    bool is_left = true;
+    for (int32_t length = kNumPrompt; length + 5 < kMaxTokens; ++length) {
+      const auto sequence = std::span(tokens).first(length);
+      for (int32_t depth = 0; depth < 5; ++depth) {
+        is_left &= chooser.distribution(logits, {sequence, std::span(tokens).subspan(length, depth)}, out);
+      }
+    }
+    CHECK(is_left);
+    CHECK_EQ(num_allocations, before);
+  }
+}
+
 void test_ends_of_text() {
   Sampler sampler(kNumIds);
   const TokenChooser chooser({}, sampler, penalties(), kLimits);
@@ -211,6 +252,7 @@ int main() {
   test_a_mask_is_asked_for_once_a_path_and_round();
   test_a_failing_mask_fails_the_row_and_is_not_remembered();
   test_no_token_left();
+  test_nothing_allocates_after_the_first_row();
   test_ends_of_text();
   test_without_processors_the_row_is_not_copied();
   return check::result();

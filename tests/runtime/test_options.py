@@ -27,8 +27,25 @@ from pilotfish.runtime.options import GenerateOptions
         ("top_p", 0.0, "(0, 1]"),
         ("top_p", 1.5, "(0, 1]"),
         ("min_p", 1.0, "[0, 1)"),
+        ("min_p", math.nan, "[0, 1)"),
+        ("top_p", math.nan, "(0, 1]"),
+        ("top_p", "0.5", "(0, 1]"),
+        ("typical_p", 0.0, "(0, 1]"),
+        ("typical_p", 1.01, "(0, 1]"),
+        ("repetition_penalty", 0.0, "(0, 100]"),
+        ("repetition_penalty", math.nan, "(0, 100]"),
+        ("repetition_penalty", math.inf, "(0, 100]"),
+        ("presence_penalty", 101.0, "[-100, 100]"),
+        ("frequency_penalty", math.nan, "[-100, 100]"),
+        ("penalty_window", -1, "0..2147483647"),
+        ("no_repeat_ngram_size", -1, "0..2147483647"),
+        ("no_repeat_ngram_size", 1.5, "0..2147483647"),
+        ("min_new_tokens", -1, "0..2147483647"),
+        ("logprobs", 257, "0..256"),
         ("seed", 2**64, "0..18446744073709551615"),
         ("stop", ("",), "non-empty"),
+        ("stop", (b"x",), "non-empty"),
+        ("stop", 7, "a string or a sequence of strings"),
         ("stop_ids", (-1,), "0..2147483647"),
     ],
 )
@@ -39,6 +56,26 @@ def test_a_value_outside_its_range_is_named_with_its_limit(name: str, value: Any
     assert str(caught.value).startswith(f"{name} is {shown!r}, must be ")
     assert limit in str(caught.value)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("bias", "words"),
+    [
+        ({3: math.nan}, "logit_bias of id 3 is nan, must be a number or -inf"),
+        ({3: math.inf}, "logit_bias of id 3 is inf, must be a number or -inf"),
+        ({-1: 0.0}, "an id of logit_bias is -1, must be an integer in 0..2147483647"),
+        ({"the": 1.0}, "an id of logit_bias is 'the', must be an integer"),
+        ([(1, 2.0)], "logit_bias is .*, must map token ids to numbers"),
+    ],
+)
+def test_a_logit_bias_that_is_none_is_refused(bias: Any, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        GenerateOptions(logit_bias=bias)
+
+
+def test_a_least_length_above_the_greatest_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="min_new_tokens is 11, must be at most max_new_tokens, 10"):
+        GenerateOptions(min_new_tokens=11, max_new_tokens=10)
 
 
 def test_an_unknown_option_is_a_type_error() -> None:
