@@ -59,13 +59,9 @@ Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, 
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show on stderr what each round was to draft, and what came of it.")
 ]
-<<<<<<< HEAD
-Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
 JsonSchema = Annotated[str | None, typer.Option(metavar="FILE", help="The text is JSON of the schema in this file.")]
 Regex = Annotated[str | None, typer.Option(help="The text matches this regular expression.")]
 Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is of the Lark grammar in this file.")]
-=======
->>>>>>> d465878 (e2e)
 
 
 def run(
@@ -93,15 +89,12 @@ def run(
     seed: Seed = None,
     min_new_tokens: MinNewTokens = 0,
     stop: Stop = None,
-<<<<<<< HEAD
-    json_schema: JsonSchema = None,
-    regex: Regex = None,
-    grammar: Grammar = None,
-=======
     stop_id: StopId = None,
     ignore_eos: IgnoreEos = False,
     logprobs: Logprobs = 0,
->>>>>>> d465878 (e2e)
+    json_schema: JsonSchema = None,
+    regex: Regex = None,
+    grammar: Grammar = None,
     explain: Explain = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -134,15 +127,12 @@ def run(
         seed=seed,
         min_new_tokens=min_new_tokens,
         stop=stop or (),
-<<<<<<< HEAD
-        json_schema=read_text("--json-schema", json_schema) if json_schema else None,
-        regex=regex,
-        grammar=read_text("--grammar", grammar) if grammar else None,
-=======
         stop_ids=stop_id or (),
         ignore_eos=ignore_eos,
         logprobs=logprobs,
->>>>>>> d465878 (e2e)
+        json_schema=read_text("--json-schema", json_schema) if json_schema else None,
+        regex=regex,
+        grammar=read_text("--grammar", grammar) if grammar else None,
         explain=explain,
     )
     with Engine(
