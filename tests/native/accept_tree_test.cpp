@@ -270,7 +270,7 @@ void test_certain_trees_repeat_plain_decoding() {
     const Accepted accepted = pilotfish::accept_sampled(
         {.tree = tree, .target = {logits.data(), 4, kNumIds}, .num_ids = kNumIds, .tokens = before, .chooser = chooser},
         {}, random, scratch);
-    chooser.distribution(Logits{logits.data(), 4, kNumIds}.row(0), {before, {}}, scratch);
+    CHECK(chooser.distribution(Logits{logits.data(), 4, kNumIds}.row(0), {before, {}}, scratch));
     const int32_t plain = scratch.sample(random.uniform(kNumBefore, RandomStream::Purpose::kTarget));
     CHECK_EQ(accepted.num_accepted > 0 ? tree[accepted.path[0]].id : accepted.next_id, plain);
     num_accepted += accepted.num_accepted;

@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "check.h"
@@ -177,7 +178,8 @@ void test_a_failing_mask_fails_the_row_and_is_not_remembered() {
   Sampler sampler(kNumIds);
   TokenChooser chooser({}, sampler, {.mask = Masks::fill, .mask_user = &masks}, kLimits);
   const std::vector<float> logits = random_logits(4);
-  CHECK_ERROR(PF_CALLBACK_FAILED, "the mask callback returned 7 after 0 drafted tokens", chooser.scores(logits, {}));
+  CHECK_ERROR(PF_CALLBACK_FAILED, "the mask callback returned 7 after 0 drafted tokens",
+              std::ignore = chooser.scores(logits, {}));
   masks.result = 0;
   CHECK_EQ(chooser.scores(logits, {}).size(), logits.size());
 }
