@@ -98,13 +98,14 @@ def sampling_check(
     """
     ranks: dict[str, list[float]] = {"p": [], "q/p": []}
     generator = np.random.default_rng(amount.seed)
-    options = GenerateOptions(**(sampling.options | source.options))
+    endless = sampling.options | source.options | GenerateKeywords(ignore_eos=True)
+    options = GenerateOptions(**endless)
     num_tokens = num_impossible = 0
     seed = amount.seed
     while num_tokens < amount.sampled_tokens:
         prompt = list(prompts[seed % len(prompts)])
-        run = GenerateKeywords(max_new_tokens=amount.new_tokens, seed=seed, ignore_eos=True)
-        ids = list(engine.generate(prompt, **(sampling.options | source.options | run)).token_ids)
+        run = GenerateKeywords(max_new_tokens=amount.new_tokens, seed=seed)
+        ids = list(engine.generate(prompt, **(endless | run)).token_ids)
         seed += 1
         num_tokens += len(ids)
         first = len(prompt) - 1
@@ -163,7 +164,7 @@ def _first_difference(engine: Engine, prompt: Sequence[int], plain: Sequence[int
 def _preferences(
     probabilities: NDArray[np.float64], draft_logits: NDArray[np.float32]
 ) -> dict[str, NDArray[np.float64]]:
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         by_draft = draft_logits.astype(np.float64) - np.log(probabilities)
     by_draft[probabilities == 0] = -np.inf
     return {"p": probabilities, "q/p": by_draft}

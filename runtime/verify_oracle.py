@@ -56,7 +56,7 @@ def processed(
         scores[token_id] -= options.presence_penalty + count * options.frequency_penalty
     scores[_ends_of_repeats(ids, options.no_repeat_ngram_size)] = -np.inf
     if len(ids) - num_prompt < options.min_new_tokens:
-        scores[[*eos_ids, *options.stop_ids]] = -np.inf
+        scores[[*(() if options.ignore_eos else eos_ids), *options.stop_ids]] = -np.inf
     return scores
 
 
@@ -72,9 +72,10 @@ def _ends_of_repeats(ids: Sequence[int], size: int) -> list[int]:
 def _warped(scores: Scores, options: GenerateOptions) -> Scores:
     shares = np.exp(scores - scores.max())
     kept = np.flatnonzero(shares)
-    if options.top_k or options.top_p < 1:
-        kept = kept[np.argsort(-shares[kept], kind="stable")][: options.top_k or None]
+    if 0 < options.top_k < len(kept):
+        kept = kept[np.argpartition(-shares[kept], options.top_k - 1)[: options.top_k]]
     if options.top_p < 1:
+        kept = kept[np.argsort(-shares[kept], kind="stable")]
         kept = _until(kept, shares, options.top_p)
     kept = kept[shares[kept] >= options.min_p * (1 - MIN_P_SLACK) * shares.max()]
     if options.typical_p < 1:

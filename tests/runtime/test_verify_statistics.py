@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -112,3 +114,5 @@ def test_the_oracles_other_processors() -> None:
     # The window holds 1, 2, 2, 3, of which the prompt's 1 is not penalised.
     found = processed(logits, options, [2, 2, 0, 1, 2, 2, 3], 4, [6])
     np.testing.assert_allclose(found, [0, 0, 3 - 2, -1.5, 0, 0, -np.inf, -np.inf])
+    endless = processed(logits, dataclasses.replace(options, ignore_eos=True), [2, 2, 0, 1, 2, 2, 3], 4, [6])
+    assert endless[6] == 0
