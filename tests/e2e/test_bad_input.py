@@ -217,6 +217,7 @@ def test_an_old_onnxruntime(
 def test_a_device_that_is_not_in_this_build(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = pilotfish.runtime.engine.ort_library("cpu")
     monkeypatch.setattr(pilotfish.runtime.engine, "ort_library", lambda _: library)
+    monkeypatch.setattr(pilotfish.runtime.engine, "load_cuda_libraries", lambda: None)
     with pytest.raises(UnsupportedError):
         Engine(tiny_bundle, device="cuda")
 
