@@ -37,26 +37,6 @@ int64_t num_processors() {
   return count;
 }
 
-// Input `index` of a node.
-Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value) {
-  Tensor tensor;
-  // The cache inputs are written in place: that is the operator's contract with its caller.
-  throw_on_error(api, ort_abi::GetTensorMutableData(api, const_cast<OrtValue*>(value), &tensor.data));
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  throw_on_error(api, ort_abi::GetTensorTypeAndShape(api, value, &info));
-  OrtStatus* status = ort_abi::GetTensorElementType(api, info, &tensor.type);
-  if (status == nullptr) status = ort_abi::GetDimensionsCount(api, info, &tensor.rank);
-  const bool fits = status == nullptr && tensor.rank <= Tensor::kMaxRank;
-  if (fits) status = ort_abi::GetDimensions(api, info, tensor.dims.data(), tensor.rank);
-  ort_abi::ReleaseTensorTypeAndShapeInfo(api, info);
-  throw_on_error(api, status);
-  require(fits, "input ", index, " has ", tensor.rank, " axes, at most 4 are supported");
-  // An empty tensor may have no memory; it still exists.
-  static std::byte nothing;
-  if (tensor.data == nullptr) tensor.data = &nothing;
-  return tensor;
-}
-
 struct ParallelContext {
   const OrtApi* api;
   const OrtKernelContext* context;
@@ -87,6 +67,33 @@ void require_shape(const char* name, const Tensor& tensor, std::initializer_list
   }
   if (equal) return;
   require(false, name, " has shape ", tensor, ", not ", dims_text(dims.begin(), dims.size()));
+}
+
+Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value) {
+  Tensor tensor;
+  // The cache inputs are written in place: that is the operator's contract with its caller.
+  throw_on_error(api, ort_abi::GetTensorMutableData(api, const_cast<OrtValue*>(value), &tensor.data));
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  throw_on_error(api, ort_abi::GetTensorTypeAndShape(api, value, &info));
+  OrtStatus* status = ort_abi::GetTensorElementType(api, info, &tensor.type);
+  if (status == nullptr) status = ort_abi::GetDimensionsCount(api, info, &tensor.rank);
+  const bool fits = status == nullptr && tensor.rank <= Tensor::kMaxRank;
+  if (fits) status = ort_abi::GetDimensions(api, info, tensor.dims.data(), tensor.rank);
+  ort_abi::ReleaseTensorTypeAndShapeInfo(api, info);
+  throw_on_error(api, status);
+  require(fits, "input ", index, " has ", tensor.rank, " axes, at most 4 are supported");
+  // An empty tensor may have no memory; it still exists.
+  static std::byte nothing;
+  if (tensor.data == nullptr) tensor.data = &nothing;
+  return tensor;
+}
+
+float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::initializer_list<int64_t> dims) {
+  OrtValue* value = nullptr;
+  throw_on_error(api, ort_abi::KernelContext_GetOutput(api, context, index, dims.begin(), dims.size(), &value));
+  void* data = nullptr;
+  throw_on_error(api, ort_abi::GetTensorMutableData(api, value, &data));
+  return static_cast<float*>(data);
 }
 
 int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const {
@@ -148,11 +155,7 @@ Tensor KernelContext::input(size_t index) const {
 }
 
 float* KernelContext::output(size_t index, std::initializer_list<int64_t> dims) const {
-  OrtValue* value = nullptr;
-  throw_on_error(api_, ort_abi::KernelContext_GetOutput(api_, context_, index, dims.begin(), dims.size(), &value));
-  void* data = nullptr;
-  throw_on_error(api_, ort_abi::GetTensorMutableData(api_, value, &data));
-  return static_cast<float*>(data);
+  return output_floats(api_, context_, index, dims);
 }
 
 Parallel KernelContext::parallel() const {

@@ -64,6 +64,11 @@ struct Tensor {
 // Throws unless the tensor has this shape; -1 admits any size.
 void require_shape(const char* name, const Tensor& tensor, std::initializer_list<int64_t> dims);
 
+// A node's input `index`.
+Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value);
+// A node's output of that shape.
+float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::initializer_list<int64_t> dims);
+
 // An operator's node while its kernel is made.
 class KernelInfo {
  public:
@@ -79,7 +84,7 @@ class KernelInfo {
   // An input that is the same in every run, or a tensor that does not exist.
   Tensor constant(size_t index) const;
 
- private:
+ protected:
   const OrtApi* api_;
   const OrtKernelInfo* info_;
 };

@@ -6,23 +6,8 @@
 namespace pilotfish {
 namespace {
 
-enum Input : size_t {
-  kQkv,
-  kPositionIds,
-  kSeqStarts,
-  kContextLens,
-  kBlockTable,
-  kTreeMask,
-  kCos,
-  kSin,
-  kKeyCache,
-  kValueCache,
-  kQNorm,
-  kKNorm
-};
+using namespace attention_input;
 
-constexpr int64_t kMaxHeads = 1024;
-constexpr int64_t kMaxWindow = int64_t{1} << 30;
 constexpr int64_t kMaxTreeRows = 64;
 
 KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {

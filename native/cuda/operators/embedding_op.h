@@ -11,8 +11,8 @@ namespace pilotfish::cuda {
 class EmbeddingOp {
  public:
   static constexpr const char* kName = "Embedding";
-  static constexpr std::array<Input, 2> kInputs = {
-      {{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32}, {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, Input::Place::kHost}}};
+  static constexpr std::array<InputSpec, 2> kInputs = {
+      {{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32}, {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, InputSpec::Place::kHost}}};
 
   EmbeddingOp(ModelContext& context, const NodeInfo& node);
   void enqueue(const NodeIo& io, cudaStream_t stream) const;

@@ -33,10 +33,10 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
       output_name_(node.output_name(0)),
       plan_(plan_lowbit_linear(shape_, context.limits())),
       weights_(context.weights(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
-  require(shape_.in_features % 8 == 0,
-          "in_features is " + std::to_string(shape_.in_features) + ", not a multiple of 8 as the CUDA kernels need");
-  require(activation_ == Activation::kNone || shape_.out_features % 32 == 0,
-          "out_features is " + std::to_string(shape_.out_features) + ", not a multiple of 32 as swiglu needs");
+  require(shape_.in_features % 8 == 0, "in_features is ", shape_.in_features,
+          ", not a multiple of 8 as the CUDA kernels need");
+  require(activation_ == Activation::kNone || shape_.out_features % 32 == 0, "out_features is ", shape_.out_features,
+          ", not a multiple of 32 as swiglu needs");
   context_.reserve_halves(shape_.in_features);
   context_.reserve_linear(plan_);
   context_.want_copy(input_name_, shape_.in_features, norm_weight_);
@@ -59,7 +59,7 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   if (residual.exists()) require_shape("residual", residual, {num_rows, num_columns});
   float* const out = io.output(0, {num_rows, num_columns});
   if (num_rows == 0) return;
-  require(num_rows <= context_.pass().max_rows, "x has " + x.shape_text() + ", more rows than the largest pass");
+  require(num_rows <= context_.pass().max_rows, "x has ", x, ", more rows than the largest pass");
 
   const ModelContext::Copy copy = input_copy(x, stream);
   const NextInput next = context_.begin_copy(

@@ -11,11 +11,12 @@ namespace pilotfish::cuda {
 class LinearOp {
  public:
   static constexpr const char* kName = "Linear";
-  static constexpr std::array<Input, 5> kInputs = {{{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},
-                                                    {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, Input::Place::kHost},
-                                                    {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
-                                                    {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
-                                                    {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};
+  static constexpr std::array<InputSpec, 5> kInputs = {
+      {{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, false, InputSpec::Place::kHost},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};
 
   LinearOp(ModelContext& context, const NodeInfo& node);
   void enqueue(const NodeIo& io, cudaStream_t stream) const;

@@ -5,23 +5,7 @@
 namespace pilotfish::cuda {
 namespace {
 
-enum InputIndex : size_t {
-  kQkv,
-  kPositionIds,
-  kSeqStarts,
-  kContextLens,
-  kBlockTable,
-  kTreeMask,
-  kCos,
-  kSin,
-  kKeyCache,
-  kValueCache,
-  kQNorm,
-  kKNorm
-};
-
-constexpr int64_t kMaxHeads = 1024;
-constexpr int64_t kMaxWindow = int64_t{1} << 30;
+using namespace pilotfish::attention_input;
 
 int integer(const NodeInfo& node, const char* name, int64_t least, int64_t most) {
   return static_cast<int>(node.integer(name, least, most));
@@ -41,14 +25,11 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
              .softcap = node.real("softcap"),
              .norm_epsilon = node.real("norm_epsilon")},
       output_name_(node.output_name(0)) {
-  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is " + std::to_string(shape_.num_heads) +
-                                                           ", not a multiple of num_kv_heads, " +
-                                                           std::to_string(shape_.num_kv_heads));
-  require(shape_.head_dim % 8 == 0,
-          "head_dim is " + std::to_string(shape_.head_dim) + ", not a multiple of 8 as the CUDA kernels need");
-  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim,
-          "rotary_dim is " + std::to_string(shape_.rotary_dim) + ", not even and at most head_dim, " +
-              std::to_string(shape_.head_dim));
+  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is ", shape_.num_heads,
+          ", not a multiple of num_kv_heads, ", shape_.num_kv_heads);
+  require(shape_.head_dim % 8 == 0, "head_dim is ", shape_.head_dim, ", not a multiple of 8 as the CUDA kernels need");
+  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
+          ", not even and at most head_dim, ", shape_.head_dim);
   context_.reserve_attention(shape_);
 }
 
@@ -64,14 +45,14 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   require_shape("context_lens", context_lens, {1});  // scratch is for one sequence
   const int64_t num_rows = qkv.dims[0];
   const CudaPassLimits& pass = context_.pass();
-  require(num_rows <= pass.max_rows, "qkv has shape " + qkv.shape_text() + ", more rows than the largest pass");
+  require(num_rows <= pass.max_rows, "qkv has shape ", qkv, ", more rows than the largest pass");
   require_shape("position_ids", positions, {num_rows});
   require_shape("seq_starts", seq_starts, {2});
   require_shape("block_table", block_table, {1, pass.max_blocks});
   const bool is_causal = tree_mask.count() == 0;
   require_shape("tree_mask", tree_mask, {is_causal ? 0 : num_rows});
-  require(is_causal || num_rows <= kMaxSplitRows,
-          "a pass with tree_mask has " + std::to_string(num_rows) + " rows, at most " + std::to_string(kMaxSplitRows));
+  require(is_causal || num_rows <= kMaxSplitRows, "a pass with tree_mask has ", num_rows, " rows, at most ",
+          kMaxSplitRows);
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
   require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, shape_.head_dim});
