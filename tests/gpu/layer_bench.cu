@@ -5,12 +5,13 @@
 #include <memory>
 
 #include "gpu_test.h"
+#include "graph_timer.h"
 
 namespace pilotfish::cuda::test {
 namespace {
 
 constexpr int kLayers = 32, kHidden = 4096, kInner = 11008, kHeads = 32, kHeadDim = 128, kBlockSize = 32;
-constexpr int kMaxBlocks = 96, kReplays = 40;
+constexpr int kMaxBlocks = 96, kWarmReplays = 5, kReplays = 40;
 
 /// Random bits that are finite as f16 and as f32.
 __global__ void fill_kernel(uint32_t* words, size_t count, uint32_t seed) {
@@ -145,36 +146,9 @@ class Model {
   DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64};
 };
 
-double time_graph(const Model& model, int rows, int context, int parts) {
+double time_model(const Model& model, int rows, int context, int parts) {
   model.set(rows, context);
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  CUDA_CHECK(cudaStreamCreate(&stream));
-  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  model.enqueue(rows, parts, stream);
-  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t begin, end;
-  CUDA_CHECK(cudaEventCreate(&begin));
-  CUDA_CHECK(cudaEventCreate(&end));
-  std::vector<float> times;
-  for (int i = -5; i < kReplays; ++i) {
-    CUDA_CHECK(cudaEventRecord(begin, stream));
-    CUDA_CHECK(cudaGraphLaunch(executable, stream));
-    CUDA_CHECK(cudaEventRecord(end, stream));
-    CUDA_CHECK(cudaEventSynchronize(end));
-    float ms = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 0) times.push_back(ms);
-  }
-  CUDA_CHECK(cudaGraphExecDestroy(executable));
-  CUDA_CHECK(cudaGraphDestroy(graph));
-  CUDA_CHECK(cudaEventDestroy(begin));
-  CUDA_CHECK(cudaEventDestroy(end));
-  CUDA_CHECK(cudaStreamDestroy(stream));
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
+  return time_graph([&](cudaStream_t stream) { model.enqueue(rows, parts, stream); }, kWarmReplays, kReplays);
 }
 
 }  // namespace
@@ -208,7 +182,7 @@ int main() {
   for (const Variant& variant : variants) {
     std::printf("%-24s", variant.name);
     for (const auto& [rows, context] : {std::pair{1, 64}, {1, 2048}, {8, 64}, {16, 64}}) {
-      std::printf(" %10.4f", time_graph(model, rows, context, variant.parts));
+      std::printf(" %10.4f", time_model(model, rows, context, variant.parts));
       std::fflush(stdout);
     }
     std::printf("\n");

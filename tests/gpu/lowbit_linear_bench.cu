@@ -5,49 +5,13 @@
 #include <string>
 
 #include "gpu_test.h"
+#include "graph_timer.h"
 
 namespace pilotfish::cuda::test {
 namespace {
 
-constexpr int kReplays = 60;
+constexpr int kWarmReplays = 10, kReplays = 60;
 constexpr double kReadTerabytesPerSecond = 3.09;  // a plain reading kernel on an H100 80GB HBM3
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-/// Median milliseconds of a replay of what `enqueue` puts on a stream.
-template <class Enqueue>
-double time_graph(const Enqueue& enqueue) {
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  CUDA_CHECK(cudaStreamCreate(&stream));
-  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  enqueue(stream);
-  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t begin, end;
-  CUDA_CHECK(cudaEventCreate(&begin));
-  CUDA_CHECK(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = -10; i < kReplays; ++i) {
-    CUDA_CHECK(cudaEventRecord(begin, stream));
-    CUDA_CHECK(cudaGraphLaunch(executable, stream));
-    CUDA_CHECK(cudaEventRecord(end, stream));
-    CUDA_CHECK(cudaEventSynchronize(end));
-    float ms = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 0) times.push_back(ms);
-  }
-  CUDA_CHECK(cudaEventDestroy(begin));
-  CUDA_CHECK(cudaEventDestroy(end));
-  CUDA_CHECK(cudaGraphExecDestroy(executable));
-  CUDA_CHECK(cudaGraphDestroy(graph));
-  CUDA_CHECK(cudaStreamDestroy(stream));
-  return median(times);
-}
 
 /// Linears of the given shapes, each reading what the one before wrote. Two weights are drawn; the copies of them in
 /// the chain lie apart, so that no pass finds them in the cache.
@@ -91,7 +55,7 @@ class Chain {
     }
   }
   double time(int num_rows) const {
-    return time_graph([&](cudaStream_t stream) { enqueue(num_rows, stream, [] {}); });
+    return time_graph([&](cudaStream_t stream) { enqueue(num_rows, stream, [] {}); }, kWarmReplays, kReplays);
   }
 
  private:
