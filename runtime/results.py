@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -140,25 +140,4 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
 
 def stats_from(counters: RequestStats, seed: int) -> Stats:
     """The C counters as users see them."""
-    return Stats(
-        num_prompt_tokens=counters.num_prompt_tokens,
-        num_new_tokens=counters.num_new_tokens,
-        num_rounds=counters.num_rounds,
-        num_drafted=counters.num_drafted,
-        num_accepted=counters.num_accepted,
-        prefill_seconds=counters.prefill_seconds,
-        draft_seconds=counters.draft_seconds,
-        verify_seconds=counters.verify_seconds,
-        other_seconds=counters.other_seconds,
-        num_prefilled_target=counters.num_prefilled_target,
-        num_prefilled_draft=counters.num_prefilled_draft,
-        seed=seed,
-        num_lookup_rounds=counters.num_lookup_rounds,
-        num_lookup_drafted=counters.num_lookup_drafted,
-        num_lookup_accepted=counters.num_lookup_accepted,
-        num_model_rounds=counters.num_model_rounds,
-        num_model_drafted=counters.num_model_drafted,
-        num_model_accepted=counters.num_model_accepted,
-        num_probe_rounds=counters.num_probe_rounds,
-        lossy=counters.lossy,
-    )
+    return Stats(**asdict(counters), seed=seed)

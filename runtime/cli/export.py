@@ -14,7 +14,7 @@ from pilotfish.bindings import InvalidArgumentError, UnsupportedError
 
 from .arguments import Json
 from .console import write_json
-from .export_report import Bars, numbers, show_result
+from .export_report import ExportBars, numbers, show_result
 
 Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="Hub id, folder with safetensors, or .gguf file; smollm2: the default.")
@@ -91,7 +91,7 @@ def export(
             parity_tokens=parity_tokens,
             overwrite=overwrite,
         )
-        with Bars() as bars:
+        with ExportBars() as bars:
             result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)
     except exporter.ExportError as error:
         raise InvalidArgumentError(str(error)) from error

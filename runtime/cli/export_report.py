@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from pilotfish.runtime.memory import format_bytes
 
-from .console import note, notes, out, show, table
+from .bars import Bars
+from .console import note, out, show, table
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pilotfish.exporter import ExportResult, ModelSummary
 
 
-class Bars:
-    """The exporter's progress as one bar a stage, on stderr."""
+class ExportBars(Bars):
+    """The exporter's progress as one bar a stage."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = RichProgress(*columns, console=notes())
-        self._task: TaskID | None = None
+        super().__init__(TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
     def stage(self, name: str, total: int) -> None:
         """A new bar."""
-        self._complete()
-        self._task = self._bars.add_task(name, total=total)
-
-    def advance(self, steps: int = 1) -> None:
-        """Moves the newest bar."""
-        if self._task is not None:
-            self._bars.advance(self._task, steps)
+        self._begin(name, total)
 
     def finish(self) -> None:
         """Fills the last bar."""
         self._complete()
-
-    def _complete(self) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, completed=self._bars.tasks[self._task].total)
-            self._bars.stop_task(self._task)
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bars.stop()
 
 
 def show_result(result: ExportResult) -> None:

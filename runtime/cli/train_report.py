@@ -5,43 +5,35 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as RemainingColumn
 
-from .console import note, notes, out, show, table
+from .bars import Bars
+from .console import note, out, show, table
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pilotfish.exporter.training import StepReport, TrainResult
 
 
-class TrainingBars:
+class TrainingBars(Bars):
     """The exporter's TrainingProgress as one bar a phase; every held-out evaluation leaves a line."""
 
     def __init__(self, *, shown: bool) -> None:
         """Prepare the bars; of several processes only one shows them."""
-        columns = (
+        super().__init__(
             TextColumn("{task.description:<32}"),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             RemainingColumn(),
             TextColumn("{task.fields[scores]}"),
+            shown=shown,
         )
         self._shown = shown
-        self._bars = Progress(*columns, console=notes(), disable=not shown)
-        self._task: TaskID | None = None
 
     def phase(self, name: str, total: int) -> None:
         """A new bar."""
-        self._complete()
-        self._task = self._bars.add_task(name, total=total, scores="")
-
-    def advance(self, units: int) -> None:
-        """Moves the newest bar."""
-        if self._task is not None:
-            self._bars.advance(self._task, units)
+        self._begin(name, total, scores="")
 
     def report(self, report: StepReport) -> None:
         """Shows a step's numbers behind the bar, and an evaluation's as a line above it."""
@@ -57,21 +49,12 @@ class TrainingBars:
         elif self._task is not None:
             self._bars.update(self._task, scores=f"{numbers}, {report.tokens_per_s:.0f} tokens/s")
 
-    def _complete(self) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, completed=self._bars.tasks[self._task].total)
-            self._bars.stop_task(self._task)
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
             self._complete()
-        self._bars.stop()
+        super().__exit__(kind, error, traceback)
 
 
 def show_result(result: TrainResult) -> None:
