@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from every_option import EVERY_OPTION
 from transformers import AutoModelForCausalLM
 
 from pilotfish import Engine
@@ -24,21 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EOS = 257
-EVERYTHING: dict[str, Any] = {
-    "top_k": 60,
-    "top_p": 0.97,
-    "min_p": 0.01,
-    "typical_p": 0.97,
-    "repetition_penalty": 1.1,
-    "presence_penalty": 0.3,
-    "frequency_penalty": 0.2,
-    "penalty_window": 20,
-    "no_repeat_ngram_size": 3,
-    "min_new_tokens": 6,
-    "logit_bias": {9: 1.5, 10: float("-inf")},
-    "logprobs": 5,
-    "ignore_eos": True,
-}
+EVERYTHING: dict[str, Any] = EVERY_OPTION | {"logprobs": 5, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from every_option import EVERY_OPTION
 from reference.generation import Generation, philox
 
 from pilotfish import Engine
@@ -20,18 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 EOS = 257
-EVERYTHING: dict[str, Any] = {
-    "top_k": 60,
-    "top_p": 0.97,
-    "min_p": 0.01,
-    "typical_p": 0.97,
-    "repetition_penalty": 1.1,
-    "presence_penalty": 0.3,
-    "frequency_penalty": 0.2,
-    "penalty_window": 20,
-    "no_repeat_ngram_size": 3,
-    "min_new_tokens": 6,
-    "logit_bias": {EOS: 5.0, 9: 1.5, 10: float("-inf")},
+EVERYTHING: dict[str, Any] = EVERY_OPTION | {
+    "logit_bias": {EOS: 5.0, **EVERY_OPTION["logit_bias"]},
     "stop_ids": [EOS, 77],
 }
 OPTIONS: dict[str, dict[str, Any]] = {
