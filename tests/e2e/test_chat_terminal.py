@@ -107,6 +107,7 @@ def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
     terminal.send(b"/stats\n")
     terminal.read_until(b"new tokens at")
     terminal.read_until(b"> ")
+    time.sleep(SECONDS_A_ROUND)  # readline shows its prompt just before it begins to wait, where signals wake it
     terminal.send(INTERRUPT)  # with no answer to end
     terminal.read_until(b"> ")
     terminal.send(b"/system be brief\n")
