@@ -1,12 +1,13 @@
 # libpilotfish_cuda: the CUDA kernels, a second library that is loaded only where a GPU is asked for. Configure with
 # -DPILOTFISH_CUDA=ON; -DPILOTFISH_CUDA_ARCHITECTURES picks from 80, 86, 87 (Orin), 89, 90 and 120.
-set(PILOTFISH_CUDA_ARCHITECTURES "80;86;89;90;120" CACHE STRING "Compute capabilities that the CUDA kernels are built for")
+set(PILOTFISH_CUDA_ARCHITECTURES "80;86;87;89;90;120" CACHE STRING "Compute capabilities that the CUDA kernels are built for")
 foreach(architecture IN LISTS PILOTFISH_CUDA_ARCHITECTURES)
   if(NOT architecture MATCHES "^(80|86|87|89|90|120)$")
     message(FATAL_ERROR "PILOTFISH_CUDA_ARCHITECTURES: ${architecture} is not one of 80, 86, 87, 89, 90, 120")
   endif()
 endforeach()
 # Device code for each, and the newest as PTX for what comes after it.
+list(SORT PILOTFISH_CUDA_ARCHITECTURES COMPARE NATURAL)
 list(TRANSFORM PILOTFISH_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE pilotfish_cuda_targets)
 list(GET PILOTFISH_CUDA_ARCHITECTURES -1 pilotfish_cuda_newest)
 set(CMAKE_CUDA_ARCHITECTURES ${pilotfish_cuda_targets} ${pilotfish_cuda_newest}-virtual)
@@ -22,7 +23,9 @@ add_library(pilotfish_cuda SHARED
   cuda/lowbit_repack.cu
   cuda/lowbit_resident.cu
   cuda/paged_attention.cu
+  cuda/read_bandwidth.cu
   cuda/rms_norm.cu
+  cuda/operators/bandwidth.cpp
   cuda/operators/cuda_device.cpp
   cuda/operators/embedding_op.cpp
   cuda/operators/linear_op.cpp

@@ -14,6 +14,8 @@ set(pilotfish_engine_sources
   src/kv_blocks.cpp
   src/prefix_cache.cpp
   src/cuda_library.cpp
+  src/cuda_driver.cpp
+  src/cuda_build.cpp
   src/pass_buffers.cpp
   src/kv_cache.cpp
   src/model.cpp

@@ -7,6 +7,18 @@ foreach(test IN LISTS pilotfish_engine_tests pilotfish_ops_tests)
   add_test(NAME ${test} COMMAND ${test})
 endforeach()
 
+# What cuda_library_test opens instead of a driver and of CUDA kernels.
+add_library(fake_cuda_driver MODULE "${pilotfish_test_folder}/fake_cuda_driver.c")
+foreach(fake IN ITEMS fake_cuda_library other_cuda_library)
+  add_library(${fake} MODULE "${pilotfish_test_folder}/fake_cuda_library.cpp")
+  target_include_directories(${fake} PRIVATE src include)
+endforeach()
+target_compile_definitions(fake_cuda_library PRIVATE FAKE_INTERFACE=pilotfish::kCudaInterfaceVersion)
+target_compile_definitions(other_cuda_library PRIVATE FAKE_INTERFACE=0)
+set_target_properties(fake_cuda_driver fake_cuda_library other_cuda_library PROPERTIES PREFIX "")
+target_compile_definitions(cuda_library_test PRIVATE FAKE_FOLDER="${CMAKE_CURRENT_BINARY_DIR}")
+add_dependencies(cuda_library_test fake_cuda_driver fake_cuda_library other_cuda_library)
+
 # The header as a C program sees it, against the shared library and its exported symbols.
 add_executable(header_test "${pilotfish_test_folder}/header_test.c")
 set_target_properties(header_test PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)

@@ -121,6 +121,10 @@ cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, 
 /// priority. Returns cudaErrorInvalidValue for sizes outside the limits above.
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
 
+/// Reads `num_bytes` (a multiple of 16) of device memory and does nothing else: the or of all bits goes to `found`.
+cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, const DeviceLimits& limits,
+                        cudaStream_t stream);
+
 // ---- paged attention ----
 
 inline constexpr int kMaxHeadDim = 256;

@@ -14,7 +14,7 @@ namespace pilotfish {
 
 struct CudaDeviceInfo {
   std::string name;
-  std::string driver;          // "13.0": the newest CUDA that the driver runs
+  int32_t driver_version;      // 13000: the newest CUDA that the driver runs is 13.0
   int32_t compute_capability;  // 90 is 9.0
   int32_t num_sms;
   uint64_t total_bytes;
@@ -36,6 +36,8 @@ class CudaOperators {
   // host memory and keep copies of their own; afterwards that memory is not touched any more.
   virtual OrtCustomOpDomain* domain() noexcept = 0;
   virtual uint64_t device_bytes() const noexcept = 0;
+  // Frees what only loading needed. Call it once the session exists.
+  virtual void end_load() = 0;
 };
 
 // Work recorded once and repeated by launch().
@@ -45,12 +47,14 @@ class CudaGraph {
   virtual void launch() = 0;
 };
 
-// A device with one stream; everything that is enqueued runs in order.
+// A device with one stream; everything that is enqueued runs in order. Any thread may use it, one at a time.
 class CudaDevice {
  public:
   virtual ~CudaDevice() = default;
 
   virtual CudaDeviceInfo info() const = 0;
+  // Bytes a second that a kernel reads which does nothing else; takes some milliseconds and up to 1 GiB.
+  virtual double measure_read_bandwidth() = 0;
   virtual int32_t index() const noexcept = 0;
   virtual void* stream() const noexcept = 0;  // cudaStream_t
 
@@ -74,10 +78,10 @@ class CudaDevice {
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 1;
+inline constexpr uint32_t kCudaInterfaceVersion = 2;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
-// Makes a device of the given index. Throws.
-using CudaOpenFunction = CudaDevice* (*)(uint32_t interface_version, int32_t index);
+// Makes a device of the given index, which check_build() accepts. Throws.
+using CudaOpenFunction = CudaDevice* (*)(int32_t index);
 
 // Device memory that frees itself.
 class CudaMemory {

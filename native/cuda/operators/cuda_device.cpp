@@ -5,7 +5,9 @@
 
 #include <string>
 
+#include "bandwidth.h"
 #include "checked.h"
+#include "cuda_build.h"
 #include "cuda_operator.h"
 #include "embedding_op.h"
 #include "kernels.h"
@@ -30,6 +32,7 @@ class Operators : public CudaOperators {
 
   OrtCustomOpDomain* domain() noexcept override { return domain_; }
   uint64_t device_bytes() const noexcept override { return context_.device_bytes(); }
+  void end_load() override { context_.end_load(); }
 
  private:
   const OrtApi* api_;
@@ -42,59 +45,69 @@ class Operators : public CudaOperators {
 
 class Graph : public CudaGraph {
  public:
-  Graph(cudaStream_t stream, cudaGraph_t recorded) : stream_(stream) {
+  Graph(int32_t device, cudaStream_t stream, cudaGraph_t recorded) : device_(device), stream_(stream) {
     const cudaError_t error = cudaGraphInstantiate(&executable_, recorded, 0);
     cudaGraphDestroy(recorded);
     PILOTFISH_CUDA_CHECK(error);
   }
   ~Graph() override { cudaGraphExecDestroy(executable_); }
-  void launch() override { PILOTFISH_CUDA_CHECK(cudaGraphLaunch(executable_, stream_)); }
+  void launch() override {
+    PILOTFISH_CUDA_CHECK(cudaSetDevice(device_));
+    PILOTFISH_CUDA_CHECK(cudaGraphLaunch(executable_, stream_));
+  }
 
  private:
+  int32_t device_;
   cudaStream_t stream_;
   cudaGraphExec_t executable_ = nullptr;
 };
 
+// Every thread has a current device of its own, so each call chooses.
 class Device : public CudaDevice {
  public:
   explicit Device(int32_t index) : index_(index) {
-    PILOTFISH_CUDA_CHECK(cudaSetDevice(index));
+    choose();
+    PILOTFISH_CUDA_CHECK(has_kernels());
     PILOTFISH_CUDA_CHECK(read_device_limits(&limits_));
     PILOTFISH_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~Device() override { cudaStreamDestroy(stream_); }
 
   CudaDeviceInfo info() const override {
+    choose();
     cudaDeviceProp properties;
     PILOTFISH_CUDA_CHECK(cudaGetDeviceProperties(&properties, index_));
     int driver = 0;
     PILOTFISH_CUDA_CHECK(cudaDriverGetVersion(&driver));
     size_t free_bytes = 0, total_bytes = 0;
     PILOTFISH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    return {properties.name,
-            std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10),
-            properties.major * 10 + properties.minor,
-            properties.multiProcessorCount,
-            total_bytes,
-            free_bytes};
+    return {properties.name, driver,    properties.major * 10 + properties.minor, properties.multiProcessorCount,
+            total_bytes,     free_bytes};
+  }
+  double measure_read_bandwidth() override {
+    choose();
+    return cuda::measure_read_bandwidth(limits_, stream_);
   }
   int32_t index() const noexcept override { return index_; }
   void* stream() const noexcept override { return stream_; }
 
   void* allocate(size_t num_bytes) override {
+    choose();
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, num_bytes);
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       size_t free_bytes = 0, total_bytes = 0;
       cudaMemGetInfo(&free_bytes, &total_bytes);
-      fail(PF_OUT_OF_MEMORY, "the GPU refused ", num_bytes, " bytes; ", free_bytes, " of ", total_bytes, " are free");
+      fail(PF_OUT_OF_MEMORY, "device cuda:", index_, " refused ", num_bytes, " bytes: ", free_bytes, " of ",
+           total_bytes, " are free; nvidia-smi lists who has the rest");
     }
     PILOTFISH_CUDA_CHECK(error);
     return memory;
   }
   void release(void* memory) noexcept override { cudaFree(memory); }
   void* allocate_host(size_t num_bytes) override {
+    choose();
     void* memory = nullptr;
     PILOTFISH_CUDA_CHECK(cudaMallocHost(&memory, num_bytes));
     return memory;
@@ -102,25 +115,34 @@ class Device : public CudaDevice {
   void release_host(void* memory) noexcept override { cudaFreeHost(memory); }
 
   void upload(void* device, const void* host, size_t num_bytes) override {
+    choose();
     PILOTFISH_CUDA_CHECK(cudaMemcpyAsync(device, host, num_bytes, cudaMemcpyHostToDevice, stream_));
   }
   void download(void* host, const void* device, size_t num_bytes) override {
+    choose();
     PILOTFISH_CUDA_CHECK(cudaMemcpyAsync(host, device, num_bytes, cudaMemcpyDeviceToHost, stream_));
   }
   void copy(void* target, const void* source, size_t pitch, size_t width, size_t height) override {
+    choose();
     PILOTFISH_CUDA_CHECK(
         cudaMemcpy2DAsync(target, pitch, source, pitch, width, height, cudaMemcpyDeviceToDevice, stream_));
   }
   void fill(void* target, int byte, size_t pitch, size_t width, size_t height) override {
+    choose();
     PILOTFISH_CUDA_CHECK(cudaMemset2DAsync(target, pitch, byte, width, height, stream_));
   }
-  void synchronize() override { PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void synchronize() override {
+    choose();
+    PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
 
   std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& pass) override {
+    choose();
     return std::make_unique<Operators>(api, limits_, pass, stream_);
   }
 
   std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) override {
+    choose();
     // Relaxed: ONNX Runtime may still take memory from the device for a shape it has not seen in this order.
     PILOTFISH_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
     cudaGraph_t recorded = nullptr;
@@ -133,52 +155,24 @@ class Device : public CudaDevice {
       throw;
     }
     PILOTFISH_CUDA_CHECK(cudaStreamEndCapture(stream_, &recorded));
-    return std::make_unique<Graph>(stream_, recorded);
+    return std::make_unique<Graph>(index_, stream_, recorded);
   }
 
  private:
+  void choose() const { PILOTFISH_CUDA_CHECK(cudaSetDevice(index_)); }
+
   int32_t index_;
   DeviceLimits limits_;
   cudaStream_t stream_ = nullptr;
 };
 
-void check_driver(int32_t index) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) {
-    cudaGetLastError();
-    fail(PF_UNSUPPORTED, "no CUDA device can be used: ", cudaGetErrorString(error),
-         "; nvidia-smi shows whether there is a GPU and which driver runs it");
-  }
-  if (index >= count) fail(PF_UNSUPPORTED, "CUDA device ", index, " does not exist; there are ", count);
-}
-
-// A device whose architecture the build lacks.
-void check_architecture() {
-  if (has_kernels() == cudaSuccess) return;
-  cudaGetLastError();
-  int device = 0;
-  cudaDeviceProp properties{};
-  cudaGetDevice(&device);
-  cudaGetDeviceProperties(&properties, device);
-  fail(PF_UNSUPPORTED, "this build of pilotfish has no kernels for ", properties.name, " (compute capability ",
-       properties.major, ".", properties.minor,
-       "), only for " PILOTFISH_CUDA_TARGETS "; build with -DPILOTFISH_CUDA_ARCHITECTURES=", properties.major,
-       properties.minor);
-}
-
 }  // namespace
 }  // namespace pilotfish::cuda
 
-extern "C" __attribute__((visibility("default"))) pilotfish::CudaDevice* pilotfish_cuda_open(uint32_t interface_version,
-                                                                                             int32_t index) {
-  using namespace pilotfish;
-  if (interface_version != kCudaInterfaceVersion) {
-    fail(PF_UNSUPPORTED, "libpilotfish_cuda.so has interface ", kCudaInterfaceVersion, ", libpilotfish.so asks for ",
-         interface_version, ": they are of different builds");
-  }
-  cuda::check_driver(index);
-  auto device = std::make_unique<cuda::Device>(index);
-  cuda::check_architecture();
-  return device.release();
-}
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED const pilotfish::CudaBuild pilotfish_cuda_build;
+const pilotfish::CudaBuild pilotfish_cuda_build = {pilotfish::kCudaInterfaceVersion, CUDART_VERSION,
+                                                   PILOTFISH_CUDA_TARGETS};
+
+EXPORTED pilotfish::CudaDevice* pilotfish_cuda_open(int32_t index) { return new pilotfish::cuda::Device(index); }

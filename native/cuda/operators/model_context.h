@@ -22,6 +22,7 @@ class Scratch {
   ~Scratch();
 
   void reserve(size_t num_bytes, cudaStream_t stream);
+  void clear(cudaStream_t stream);
   void* data() const noexcept { return data_; }
   size_t num_bytes() const noexcept { return num_bytes_; }
 
@@ -76,6 +77,8 @@ class ModelContext {
   }
 
   uint64_t device_bytes() const noexcept;
+  // Frees what only repacking needed.
+  void end_load() { staging_.clear(stream_); }
 
  private:
   const DeviceLimits limits_;
