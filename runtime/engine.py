@@ -94,10 +94,10 @@ class Engine:
         self._manifest = read_manifest(Path(bundle))
         if device == "cuda":
             load_cuda_libraries()
+        self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.
         self._lock = threading.RLock()
-        self._tokenizer = Tokenizer(self._manifest)
         self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
         self._info = calls.engine_info(self._handle)
         self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)

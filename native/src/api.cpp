@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "instruction_set.h"
 #include "options.h"
+#include "pages.h"
 #include "pilotfish.h"
 #include "process_logits.h"
 #include "request.h"
@@ -63,7 +64,10 @@ pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, p
     require(bundle, "bundle");
     require(options, "options");
     require(engine_out, "engine_out");
+    // Before the weights come, and after ONNX Runtime has dropped what it read its graphs with.
+    pilotfish::return_free_heap();
     *engine_out = new pf_engine{std::make_shared<pilotfish::Engine>(bundle, *options)};
+    pilotfish::return_free_heap();
   });
 }
 

@@ -1,5 +1,6 @@
 #include "pages.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <cstdint>
@@ -34,6 +35,12 @@ Pages::Pages(Pages&& other) noexcept
 
 Pages::~Pages() {
   if (mapping_) munmap(mapping_, mapping_bytes_);
+}
+
+void return_free_heap() noexcept {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace pilotfish
