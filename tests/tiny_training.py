@@ -9,12 +9,12 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pilotfish.exporter.training import DraftShape, SelfText, Stage, TrainDraftOptions
+from pilotfish.exporter.training import DraftShape, SelfText, Stage, TrainOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MakeOptions = Callable[..., TrainDraftOptions]
+MakeOptions = Callable[..., TrainOptions]
 
 WORDS = [f"w{index}" for index in range(57)]
 SPECIAL = ["<unk>", "<s>", "<e>", "user", "assistant"]
@@ -55,7 +55,7 @@ def save_target(folder: Path, template: str | None = TEMPLATE) -> Path:
     return folder
 
 
-def tiny_options(**changes: Any) -> TrainDraftOptions:
+def tiny_options(**changes: Any) -> TrainOptions:
     """Options of a run of some seconds; keyword arguments replace and complete them."""
     values: dict[str, Any] = {
         "shape": DraftShape(hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, ffn_size=32),
@@ -68,4 +68,4 @@ def tiny_options(**changes: Any) -> TrainDraftOptions:
         "checkpoint_every": 5,
         "data_licence": "CC0-1.0",
     }
-    return TrainDraftOptions(**{**values, **changes, "target": str(changes["target"])})
+    return TrainOptions(**{**values, **changes, "target": str(changes["target"])})

@@ -1,24 +1,27 @@
-"""Training of drafts: distils a small Llama for a target. Needs the extras "export" and "train"."""
+"""Training of drafts and heads for a target. Needs the extras "export" and "train"."""
 
-from .distill import TrainResult, train_draft
+from .distill import TrainResult, train
 from .errors import TimeLimitReached, TrainingError
 from .evaluate import CategoryScores, ChainScores, evaluate_draft
-from .options import DraftShape, SelfText, Stage, TrainDraftOptions
+from .options import DraftShape, EagleShape, MedusaShape, SelfText, SpeculatorShape, Stage, TrainOptions
 from .progress import NoTrainingProgress, StepReport, TrainingProgress
 
 __all__ = [
     "CategoryScores",
     "ChainScores",
     "DraftShape",
+    "EagleShape",
+    "MedusaShape",
     "NoTrainingProgress",
     "SelfText",
+    "SpeculatorShape",
     "Stage",
     "StepReport",
     "TimeLimitReached",
-    "TrainDraftOptions",
+    "TrainOptions",
     "TrainResult",
     "TrainingError",
     "TrainingProgress",
     "evaluate_draft",
-    "train_draft",
+    "train",
 ]

@@ -1,4 +1,4 @@
-"""python -m pilotfish.exporter.training draft | evaluate: flags -> one call; results to stdout, notes to stderr."""
+"""python -m pilotfish.exporter.training KIND | evaluate: flags -> one call; results to stdout, notes to stderr."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from pilotfish.exporter.errors import ExportError
 
-from . import TimeLimitReached, evaluate_draft, train_draft
-from .command import add_flags, options_of
+from . import TimeLimitReached, evaluate_draft, train
+from .command import HELP, add_flags, options_of
+from .loop import CURVE_CHAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +53,9 @@ class _Lines:
         what = "held out" if report.held_out else f"{report.tokens_per_s:.0f} tokens/s"
         self._print(
             f"{report.stage} {report.step}/{report.steps}: loss {report.loss:.4f}, "
-            f"acceptance {scores.sampled:.3f} sampled {scores.greedy:.3f} greedy, "
-            f"tokens a round {scores.greedy_lengths[3]:.2f} (K = 4), {what}"
+            f"acceptance {scores.sampled:.3f} sampled, greedy by position "
+            f"{' '.join(f'{value:.3f}' for value in scores.greedy_by_depth[:CURVE_CHAIN] if value)}, "
+            f"tokens a round {scores.greedy_lengths[CURVE_CHAIN - 1]:.2f} (K = {CURVE_CHAIN}), {what}"
         )
 
     def _is_due(self) -> bool:
@@ -71,17 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status is 0, 1 (an error) or 75 (time limit: run again)."""
     parser = argparse.ArgumentParser(prog="python -m pilotfish.exporter.training")
     commands = parser.add_subparsers(dest="command", required=True)
-    add_flags(commands.add_parser("draft", help="distil a small draft for a target"))
-    evaluate = commands.add_parser("evaluate", help="greedy chain acceptance of a draft on prompts")
+    for kind, what in HELP.items():
+        add_flags(commands.add_parser(kind, help=what), kind)
+    evaluate = commands.add_parser("evaluate", help="greedy chain acceptance of a draft or head on prompts")
     evaluate.add_argument("--target", required=True, help="hub id, folder or .gguf file")
-    evaluate.add_argument("--draft", type=Path, required=True, help="folder of the draft")
+    evaluate.add_argument("--draft", type=Path, required=True, help="folder of the draft or head")
     evaluate.add_argument("--prompts", type=Path, required=True, help='JSON lines with "prompt" and "category"')
     evaluate.add_argument("--tokens", type=int, default=128, help="greedy tokens for each prompt (128)")
     parsed = parser.parse_args(arguments)
     command = parsed.command
     del parsed.command
     try:
-        result = _train(parsed) if command == "draft" else _evaluate(parsed)
+        result = _evaluate(parsed) if command == "evaluate" else _train(parsed, command)
     except TimeLimitReached as limit:
         print(limit, file=sys.stderr)  # noqa: T201
         return EXIT_TIME_LIMIT
@@ -93,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _train(parsed: argparse.Namespace) -> dict[str, object]:
-    result = train_draft(options_of(parsed), _Lines())
+def _train(parsed: argparse.Namespace, kind: str) -> dict[str, object]:
+    result = train(options_of(parsed, kind), _Lines())
     stages = {stage.name: asdict(stage.held_out) for stage in result.record.stages}
     return {"out": str(result.folder), "held_out": stages, "prompts": [asdict(row) for row in result.record.prompts]}
 

@@ -40,20 +40,22 @@ class AcceptanceCounts:
         self.vector = torch.zeros(2 + 3 * CHAIN_DEPTH, dtype=torch.float64, device=device)
 
     def add(self, scored: Tensor, distance: Distance) -> None:
-        """Counts a batch; scored is bool [rows, length], and `distance` is of its true positions in order."""
+        """Counts a batch; scored is bool [rows, length], and `distance` is of its true positions in order.
+
+        Guess k of `distance` is what a chain says of a position that it reaches with its k-th token, from 0.
+        """
         windows = scored.double()
-        values = (distance.overlap, distance.agrees)
-        chains = [torch.zeros_like(windows).masked_scatter_(scored, value.double()) for value in values]
         self.vector[0] += distance.loss_sum.detach().double()
         self.vector[1] += windows.sum()
-        products = [windows, *chains]
-        for depth in range(CHAIN_DEPTH):
-            if depth:  # extend every window by one position to the right
-                length = scored.shape[1] - depth
-                steps = [windows, *chains]
-                products = [
-                    product[:, :length] * step[:, depth:] for product, step in zip(products, steps, strict=True)
-                ]
+        products = [windows] * 3
+        for depth in range(min(CHAIN_DEPTH, len(distance.overlap))):
+            values = (distance.overlap[depth], distance.agrees[depth])
+            chains = [torch.zeros_like(windows).masked_scatter_(scored, value.double()) for value in values]
+            length = scored.shape[1] - depth  # every window is extended by one position to the right
+            products = [
+                product[:, :length] * step[:, depth:]
+                for product, step in zip(products, [windows, *chains], strict=True)
+            ]
             for kind, product in enumerate(products):
                 self.vector[2 + kind * CHAIN_DEPTH + depth] += product.sum()
 
@@ -63,7 +65,7 @@ class AcceptanceCounts:
         return float(self.vector[0] / self.vector[1].clamp(min=1))
 
     def scores(self) -> AcceptanceScores:
-        """The sums as rates; depths that no text was long enough for count as never accepted."""
+        """The sums as rates; depths without a guess, or that no text was long enough for, count as never accepted."""
         windows, sampled, greedy = self.vector[2:].reshape(3, CHAIN_DEPTH).cpu()
         reach = [(kind / windows.clamp(min=1)).tolist() for kind in (sampled, greedy)]
         by_depth = [_conditional(chain) for chain in reach]

@@ -1,4 +1,4 @@
-"""The training card: README.md beside the draft's weights, and its curves."""
+"""The training card: README.md beside the weights, and its curves."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def card_text(record: TrainingRecord, title: str) -> str:
 
 def _front_matter(record: TrainingRecord) -> str:
     licence = record.target_licence or "other"
-    return f"---\nlicense: {licence}\nbase_model: {record.target_id}\ntags: [draft-model, speculative-decoding]\n---\n"
+    tag = "draft-model" if record.kind == "draft" else "speculator"
+    return f"---\nlicense: {licence}\nbase_model: {record.target_id}\ntags: [{tag}, speculative-decoding]\n---\n"
 
 
 def _summary(record: TrainingRecord) -> str:
-    shape = record.options["shape"]
     bits = record.options["target_formats"]
     how = "as loaded"
     if bits is not None:
         how = f"with weights as stored in {bits['linear']} (embedding {bits['embedding']}, head {bits['lm_head']})"
-    hidden, layers = shape["hidden_size"], shape["num_layers"]
+    what, use = "A draft", "It has the target's tokens: use the target's tokenizer."
+    if record.kind != "draft":
+        what, use = "A head", "It reads that model's hidden states and drafts for it alone."
     return (
-        f"A draft of {record.draft_parameters / 1e6:.1f}M parameters for speculative decoding with {record.target_id} "
-        f"({record.target_parameters / 1e6:.0f}M parameters). It has the target's tokens: use the target's tokenizer.\n"
-        f"Llama, hidden {hidden}, {layers} layers, {shape['num_heads']} heads ({shape['num_kv_heads']} KV), "
-        f"FFN {shape['ffn_size']}, tied embeddings, float16.\n\n"
+        f"{what} of {record.trained_parameters / 1e6:.1f}M parameters for speculative decoding with {record.target_id} "
+        f"({record.target_parameters / 1e6:.0f}M parameters). {use}\n{record.description}, float16.\n\n"
         f"Distilled with {record.options['loss']} from the target's full next-token distribution, {how}"
         f"{_sha(record)}. Trained on {record.date} on {record.device} ({record.num_processes} process"
         f"{'es' if record.num_processes > 1 else ''}), {record.flops:.1e} floating-point operations.\n\n"

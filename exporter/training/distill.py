@@ -1,4 +1,4 @@
-"""Distils a draft from beginning to end: data, the target's own text, training, evaluation, card."""
+"""Trains a draft or head from beginning to end: data, the target's own text, training, evaluation, card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from .card import write_card
 from .command import command_line
 from .conversation import Excerpts
-from .draft import new_draft, save_draft
+from .errors import DataError, ResumeError
 from .evaluate import CategoryScores, evaluate_prompts, read_prompts
 from .loop import Trainer
 from .passes import StageData
@@ -22,19 +22,20 @@ from .record import PhaseClock, StageSummary, TrainingRecord, plain_options
 from .rows import TokenRows, split_rows
 from .self_text import pack_conversations, read_shard, write_shards
 from .storage import write_text
+from .students import new_student
 from .target import Target, load_target
 from .text import find_text, pack_text
-from .workspace import TimeLimit, claim_folder, device_name, new_accelerator
+from .workspace import TimeLimit, claim_folder, device_name, new_accelerator, options_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from transformers import LlamaForCausalLM
-
-    from .options import Stage, TrainDraftOptions
+    from .options import Stage, TrainOptions
+    from .student import Student
 
 RECORD = "training.json"
 WORK = "training"
+SHARDS = "self_text_shards"
 _VERSIONS = ("torch", "transformers", "accelerate", "tokenizers")
 
 
@@ -46,8 +47,8 @@ class TrainResult:
     record: TrainingRecord
 
 
-def train_draft(options: TrainDraftOptions, progress: TrainingProgress | None = None) -> TrainResult:
-    """Trains a draft; the same call after a kill, a full disk or the time limit continues where the state ends.
+def train(options: TrainOptions, progress: TrainingProgress | None = None) -> TrainResult:
+    """Trains a draft or a head; the same call after a kill, a full disk or the time limit continues where the state ends.
 
     Under `torchrun` or `accelerate launch` every process makes this call.
 
@@ -61,7 +62,7 @@ def train_draft(options: TrainDraftOptions, progress: TrainingProgress | None = 
 class _Run:
     """The phases of one call; each reads its predecessor's files, so a later call skips what is done."""
 
-    def __init__(self, options: TrainDraftOptions, progress: TrainingProgress) -> None:
+    def __init__(self, options: TrainOptions, progress: TrainingProgress) -> None:
         self._time = TimeLimit(options.time_limit_s)
         self._options, self._progress, self._work = options, progress, options.out / WORK
         self._prompts = read_prompts(options.evaluation_prompts) if options.evaluation_prompts else ()
@@ -76,25 +77,25 @@ class _Run:
         options = self._options
         target = self._load_target()
         stages = self._stages(target)
-        draft = new_draft(options.shape, target, options.seed, options.initial_draft)
+        student = new_student(options, target, stages)
         trainer = Trainer(
             options,
             self._accelerator,
             target,
-            draft,
+            student,
             stages,
             folder=self._work,
             progress=self._progress,
             time_is_up=self._time.is_up,
         )
         with self._clock.phase("training"):
-            trained = trainer.run()
+            trainer.run()
         with self._clock.phase("evaluation"):
             summaries = tuple(_summary(trainer, data) for data in stages)
-            prompts = self._evaluate_prompts(target, trained)
-        record = self._record(target, trained, trainer, summaries, prompts)
+            prompts = self._evaluate_prompts(target, student)
+        record = self._record(target, student, trainer, summaries, prompts)
         if self._accelerator.is_main_process:
-            save_draft(trained, options.out)
+            student.save(options.out)
             write_card(record, options.out)
             write_text(options.out / RECORD, record.to_json())
         self._accelerator.wait_for_everyone()
@@ -108,11 +109,12 @@ class _Run:
         return target
 
     def _stages(self, target: Target) -> tuple[StageData, ...]:
-        options = self._options
-        text = self._text_rows(target)
-        stages = [self._stage("text", options.text, text)] if options.text.steps else []
+        options, stages = self._options, []
+        if options.text.steps:
+            stages.append(self._stage("text", options.text, self._text_rows(target)))
         if options.self_text.steps:
-            stages.append(self._stage("self_text", options.self_text, self._self_written_rows(target, text)))
+            shards = self._written_shards(target)
+            stages.append(self._stage("self_text", options.self_text, self._self_written_rows(target, shards)))
         return tuple(stages)
 
     def _stage(self, name: str, stage: Stage, rows: TokenRows) -> StageData:
@@ -125,8 +127,12 @@ class _Run:
         with self._clock.phase("tokenising"), self._accelerator.main_process_first():
             return pack_text(self._files, target.backend, length, prompts, folder, advance=self._progress.advance)
 
-    def _self_written_rows(self, target: Target, text: TokenRows) -> TokenRows:
-        options, shards = self._options, self._work / "self_text_shards"
+    def _written_shards(self, target: Target) -> Path:
+        """The folder of the target's conversations, written here or by the run that the options name."""
+        options = self._options
+        if options.written is not None:
+            return _shards_of(options)
+        text = self._text_rows(target)
         quotable = Excerpts(text, split_rows(len(text), options.seed).train)
         self._progress.phase("the target writes", options.writing.tokens)
         with self._clock.phase("writing by the target"):
@@ -135,30 +141,33 @@ class _Run:
                 options.writing,
                 quotable,
                 seed=options.seed,
-                folder=shards,
+                folder=self._work / SHARDS,
                 advance=self._progress.advance,
                 time_limit=self._time,
             )
-        length, folder = options.self_text.length, self._work / "self_text"
+        return self._work / SHARDS
+
+    def _self_written_rows(self, target: Target, shards: Path) -> TokenRows:
+        length, folder = self._options.self_text.length, self._work / "self_text"
         with self._accelerator.main_process_first():
             return pack_conversations(shards, target, length, [prompt.text for prompt in self._prompts], folder)
 
-    def _evaluate_prompts(self, target: Target, draft: LlamaForCausalLM) -> tuple[CategoryScores, ...]:
+    def _evaluate_prompts(self, target: Target, student: Student) -> tuple[CategoryScores, ...]:
         if not self._prompts or not self._accelerator.is_main_process:
             return ()
         self._progress.phase("answer the evaluation prompts", len(self._prompts))
-        return evaluate_prompts(target, draft, self._prompts, self._options.evaluation_tokens, self._progress.advance)
+        return evaluate_prompts(target, student, self._prompts, self._options.evaluation_tokens, self._progress.advance)
 
     def _record(
         self,
         target: Target,
-        draft: LlamaForCausalLM,
+        student: Student,
         trainer: Trainer,
         stages: tuple[StageSummary, ...],
         prompts: tuple[CategoryScores, ...],
     ) -> TrainingRecord:
         options, state, checkpoint = self._options, trainer.state, target.checkpoint
-        target_size, draft_size = (sum(part.numel() for part in model.parameters()) for model in (target.model, draft))
+        target_size, own_size = (sum(part.numel() for part in model.parameters()) for model in (target.model, student))
         return TrainingRecord(
             command=command_line(options),
             options=plain_options(options),
@@ -166,13 +175,15 @@ class _Run:
             target_sha256=checkpoint.sha256,
             target_licence=checkpoint.licence,
             target_parameters=target_size,
-            draft_parameters=draft_size,
+            kind=options.kind,
+            description=student.describe(),
+            trained_parameters=own_size,
             device=device_name(self._accelerator.device),
             num_processes=self._accelerator.num_processes,
             versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
             date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
             seconds=self._clock.seconds,
-            flops=options.batch_tokens * state.total_steps * (2.0 * target_size + 6.0 * draft_size),
+            flops=options.batch_tokens * state.total_steps * (2.0 * target_size + 6.0 * own_size),
             files=self._files,
             self_written_tokens=self._self_written_tokens(),
             stages=stages,
@@ -182,8 +193,31 @@ class _Run:
         )
 
     def _self_written_tokens(self) -> int:
-        shards = sorted((self._work / "self_text_shards").glob("shard-*.npz")) if self._options.self_text.steps else []
+        options = self._options
+        if not options.self_text.steps:
+            return 0
+        folder = self._work / SHARDS if options.written is None else _shards_of(options)
+        shards = sorted(folder.glob("shard-*.npz"))
         return sum(len(item.tokens) - item.prompt_tokens for path in shards for item in read_shard(path))
+
+
+def _shards_of(options: TrainOptions) -> Path:
+    """The self-written text of another run.
+
+    Raises:
+        DataError: there is none.
+        ResumeError: another target wrote it, or the same one with other weights.
+    """
+    assert options.written is not None  # noqa: S101
+    work = options.written / WORK
+    if not any((work / SHARDS).glob("shard-*.npz")):
+        raise DataError(f"written is {options.written}; no run there has text that its target wrote")
+    found, mine = options_in(work), plain_options(options)
+    different = [name for name in ("target", "target_formats") if found.get(name) != mine[name]]
+    if different:
+        detail = "; ".join(f"{name} was {found.get(name)}, now {mine[name]}" for name in different)
+        raise ResumeError(f"{options.written} has the text of another target ({detail}); write this one's own")
+    return work / SHARDS
 
 
 def _summary(trainer: Trainer, data: StageData) -> StageSummary:

@@ -7,14 +7,16 @@ import shutil
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from .errors import ResumeError, TrainingOptionError
-from .losses import Distance, distance
+from .acceptance import CHAIN_DEPTH, AcceptanceScores
+from .errors import DataError, TrainingOptionError
+from .losses import Distance
 from .storage import storage_errors
-from .target import Target, last_hidden, output_weight
+from .student import Student
+from .target import Seen, Target, last_hidden, output_weight
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,18 +30,66 @@ _LAYERS = "model.layers."
 _LAYER_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input
 
 
-class DistilledDraft(nn.Module):
-    """The draft together with its loss, so that data-parallel wrappers see one forward pass."""
+class DraftStudent(Student):
+    """A draft model: reads tokens alone, and guesses the next one at every position."""
+
+    lead = 0
 
     def __init__(self, draft: LlamaForCausalLM, loss: str) -> None:
-        super().__init__()
+        super().__init__(loss, depth=1, decay=1.0)
         self.draft = draft
-        self._loss = loss
 
-    def forward(self, batch: Batch, target_hidden: Tensor, target_head: Tensor) -> Distance:
-        """Distance between both models' next-token distributions at the batch's scored positions."""
-        hidden = last_hidden(self.draft, batch.token_ids, batch.position_ids)[batch.scored]
-        return distance(self._loss, hidden, output_weight(self.draft), target_hidden[batch.scored], target_head)
+    @property
+    def max_depth(self) -> int | None:
+        """It drafts on as long as it is asked to."""
+        return None
+
+    def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:  # noqa: ARG002
+        """Its own next-token distribution."""
+        return [(last_hidden(self.draft, batch.token_ids, batch.position_ids), output_weight(self.draft))]
+
+    def forward(self, batch: Batch, seen: Seen, target_head: Tensor) -> Distance:
+        """A chain that reaches a position has read the same text, so its guess there is the same at every depth."""
+        found = super().forward(batch, seen, target_head)
+        deep = (value.expand(CHAIN_DEPTH, -1) for value in (found.overlap, found.agrees))
+        return Distance(found.loss_sum, *deep)
+
+    def ranks(self, batch: Batch, seen: Seen, target_head: Tensor, tokens: Tensor, depth: int) -> Tensor:
+        """The same places at every depth."""
+        return super().ranks(batch, seen, target_head, tokens, 1).expand(depth, -1, -1)
+
+    def merit(self, scores: AcceptanceScores) -> float:
+        """Acceptance of one token."""
+        return scores.sampled
+
+    def save(self, folder: Path) -> None:
+        """As transformers and `pilotfish export` read it."""
+        save_draft(self.draft, folder)
+
+    def describe(self) -> str:
+        """For the card."""
+        config = self.draft.config
+        return (
+            f"Llama, hidden {config.hidden_size}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads "
+            f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, tied embeddings"
+        )
+
+
+def read_draft(folder: Path, target: Target) -> LlamaForCausalLM:
+    """A finished draft from its folder, in f32.
+
+    Raises:
+        DataError: it cannot be read, or knows fewer tokens than the target's tokenizer.
+    """
+    try:
+        draft = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"the draft {folder} cannot be read: {str(error).splitlines()[0]}") from error
+    if draft.config.vocab_size < target.vocab_size:
+        raise DataError(
+            f"the draft {folder} has {draft.config.vocab_size} tokens, the target's tokenizer {target.vocab_size}"
+        )
+    return draft
 
 
 def draft_config(shape: DraftShape, target: Target) -> LlamaConfig:
@@ -107,7 +157,7 @@ def load_weights(draft: LlamaForCausalLM, folder: Path) -> None:
     """
     path = folder / "model.safetensors"
     if not path.is_file():
-        raise TrainingOptionError(f"initial_draft is {folder}; it has no model.safetensors")
+        raise TrainingOptionError(f"initial is {folder}; it has no model.safetensors")
     found = load_file(path)
     expected = {name: tensor for name, tensor in draft.state_dict().items() if name != "lm_head.weight"}
     for name in _of_further_layers(expected, found):
@@ -134,27 +184,6 @@ def _of_further_layers(expected: dict[str, Tensor], found: dict[str, Tensor]) ->
         for name in expected
         if name.startswith(_LAYERS) and layers and int(name.split(".")[2]) > max(int(layer) for layer in layers)
     ]
-
-
-def save_best(state: dict[str, Tensor], path: Path) -> None:
-    """Keeps the weights of the best evaluation so far, in f32."""
-    names = {name.removeprefix("draft."): tensor for name, tensor in state.items()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in names.items() if name != "lm_head.weight"}
-    partial = path.with_name(path.name + ".partial")
-    with storage_errors(path):
-        save_file(tensors, partial)
-        partial.replace(path)
-
-
-def load_best(draft: LlamaForCausalLM, path: Path) -> None:
-    """Takes the best weights back.
-
-    Raises:
-        ResumeError: they are gone.
-    """
-    if not path.is_file():
-        raise ResumeError(f"{path} is gone; delete {path.parent} to train again")
-    draft.load_state_dict(load_file(path), strict=False)
 
 
 def save_draft(draft: LlamaForCausalLM, folder: Path) -> None:

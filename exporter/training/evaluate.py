@@ -1,7 +1,7 @@
 """Greedy chain acceptance on prompts that were not trained on, per category.
 
-Greedy drafting is exact to replay: as long as every drafted token was accepted, the draft has seen the target's own
-text, so whether it agrees with each next token of the target's greedy answer decides all rounds of all chain lengths.
+Greedy drafting is exact to replay: as long as every drafted token was accepted, draft or head has read the target's own
+text, so the places of each next token of the target's greedy answer among its guesses decide all rounds of all chains.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
-from transformers import LlamaForCausalLM, PreTrainedModel
 
 from .conversation import chat_frame
 from .errors import DataError
 from .generate import continue_all
-from .target import Target, last_hidden, load_target, output_weight
+from .rows import Batch
+from .student import shifted
+from .students import load_student
+from .target import Seen, Target, load_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
     from pilotfish.exporter.options import ModelFormats
 
+    from .student import Student
+
 CHAINS = (1, 2, 3, 4, 6, 8)
 _PROMPTS_TOGETHER = 40
 ALL = "all"
+Ranks = list[list[int]]  # of an answer: for each token its place in the guess of each depth, 0 is the likeliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class CategoryScores:
     category: str
     num_prompts: int
     num_tokens: int  # of the target's answers, without each answer's first, which the prefill yields
-    agreement: float  # share of them that the draft's argmax names
+    agreement: float  # share of them that the first guess names
     chains: tuple[ChainScores, ...]
 
 
@@ -83,19 +87,20 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
 
 
 def evaluate_prompts(
-    target: Target, draft: PreTrainedModel, prompts: Sequence[Prompt], new_tokens: int, advance: Callable[[int], None]
+    target: Target, student: Student, prompts: Sequence[Prompt], new_tokens: int, advance: Callable[[int], None]
 ) -> tuple[CategoryScores, ...]:
-    """Lets the target answer greedily and replays the draft; categories in order of name, then "all"."""
-    draft.train(mode=False)
-    agreements: dict[str, list[list[bool]]] = {}
+    """Lets the target answer greedily and replays the drafting; categories in order of name, then "all"."""
+    student.eval()
+    chains = tuple(chain for chain in CHAINS if student.max_depth is None or chain <= student.max_depth)
+    found: dict[str, list[Ranks]] = {}
     for group in _groups(target, prompts):
         ids = [prompt_ids for _, prompt_ids in group]
         answers = continue_all(target, ids, new_tokens, [0.0] * len(ids), seed=0)
-        for (category, _), found in zip(group, _agreements(draft, ids, answers, target.pad_id), strict=True):
-            agreements.setdefault(category, []).append(found)
+        for (category, _), ranks in zip(group, _ranks(target, student, ids, answers, chains[-1]), strict=True):
+            found.setdefault(category, []).append(ranks)
         advance(len(group))
-    every = [item for name in sorted(agreements) for item in agreements[name]]
-    return (*(_scores(name, agreements[name]) for name in sorted(agreements)), _scores(ALL, every))
+    every = [item for name in sorted(found) for item in found[name]]
+    return (*(_scores(name, found[name], chains) for name in sorted(found)), _scores(ALL, every, chains))
 
 
 def _groups(target: Target, prompts: Sequence[Prompt]) -> Iterator[list[tuple[str, list[int]]]]:
@@ -111,41 +116,44 @@ def _groups(target: Target, prompts: Sequence[Prompt]) -> Iterator[list[tuple[st
 
 
 @torch.no_grad()
-def _agreements(
-    draft: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]], pad_id: int
-) -> list[list[bool]]:
-    """For each answer, whether the draft's argmax is each of its tokens."""
+def _ranks(
+    target: Target, student: Student, prompts: Sequence[list[int]], answers: Sequence[list[int]], depth: int
+) -> list[Ranks]:
+    """For each answer, the place of each of its tokens among the guesses of every depth."""
     width = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
-    ids = torch.full((len(prompts), width), pad_id)  # padding on the right: a causal model does not see it
+    ids = torch.full((len(prompts), width), target.pad_id)  # padding on the right: causal models do not see it
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
         ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-    hidden = last_hidden(draft, ids.to(draft.device), None)
-    result = []
-    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        logits = hidden[row, len(prompt) - 1 : len(prompt) + len(answer) - 1] @ output_weight(draft).T
-        result.append([guess == token for guess, token in zip(logits.argmax(-1).tolist(), answer, strict=True)])
-    return result
+    ids = ids.to(target.model.device)
+    batch = Batch(ids, None, torch.ones_like(ids, dtype=torch.bool))
+    seen = target.look(ids, None, student.taps)
+    exact = Seen(seen.hidden.float(), seen.embedded.float(), tuple(stream.float() for stream in seen.streams))
+    places = student.ranks(batch, exact, target.head.float(), shifted(ids, -1), depth).permute(1, 2, 0).cpu()
+    return [
+        places[row, len(prompt) - 1 : len(prompt) + len(answer) - 1].tolist()
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+    ]
 
 
-def _scores(category: str, agreements: Sequence[Sequence[bool]]) -> CategoryScores:
-    flat = [agrees for answer in agreements for agrees in answer[1:]]
+def _scores(category: str, answers: Sequence[Ranks], chains: Sequence[int]) -> CategoryScores:
+    flat = [ranks[0] == 0 for answer in answers for ranks in answer[1:]]
     return CategoryScores(
         category=category,
-        num_prompts=len(agreements),
+        num_prompts=len(answers),
         num_tokens=len(flat),
         agreement=sum(flat) / max(1, len(flat)),
-        chains=tuple(replay(agreements, chain) for chain in CHAINS),
+        chains=tuple(replay(answers, chain) for chain in chains),
     )
 
 
-def replay(agreements: Sequence[Sequence[bool]], chain: int) -> ChainScores:
-    """Rounds of `chain` drafted tokens over answers of which the draft agrees with these tokens; the first is given."""
+def replay(answers: Sequence[Ranks], chain: int) -> ChainScores:
+    """Rounds of `chain` drafted tokens over answers; the first token of each is given."""
     drafted = accepted = rounds = tokens = 0
-    for answer in agreements:
+    for answer in answers:
         at = 1
         while at < len(answer):
             offered = answer[at : at + chain]
-            hits = next((index for index, agrees in enumerate(offered) if not agrees), len(offered))
+            hits = next((depth for depth, ranks in enumerate(offered) if ranks[depth] != 0), len(offered))
             emitted = min(hits + 1, len(answer) - at)
             drafted, accepted, rounds, tokens = drafted + len(offered), accepted + hits, rounds + 1, tokens + emitted
             at += emitted
@@ -161,7 +169,7 @@ def evaluate_draft(
     formats: ModelFormats | None = None,
     device: str = "auto",
 ) -> tuple[CategoryScores, ...]:
-    """Evaluates the draft in a folder; `formats` as in `TrainDraftOptions.target_formats`.
+    """Evaluates the draft or head in a folder; `formats` as in `TrainOptions.target_formats`.
 
     Raises:
         DataError: prompts or draft that cannot be read.
@@ -170,14 +178,6 @@ def evaluate_draft(
     on_gpu = device != "cpu" and torch.cuda.is_available()
     place, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16 if on_gpu else torch.float32
     questions = read_prompts(prompts)
-    try:
-        model = LlamaForCausalLM.from_pretrained(draft, dtype=torch.float32, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"the draft {draft} cannot be read: {str(error).splitlines()[0]}") from error
     loaded = load_target(target, formats, dtype, place)
-    if model.config.vocab_size < loaded.vocab_size:
-        raise DataError(
-            f"the draft {draft} has {model.config.vocab_size} tokens, the target's tokenizer {loaded.vocab_size}"
-        )
-    nn.Module.to(model, place)
-    return evaluate_prompts(loaded, model, questions, new_tokens, lambda _: None)
+    student = load_student(draft, loaded)
+    return evaluate_prompts(loaded, student.to(place), questions, new_tokens, lambda _: None)

@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .draft import DistilledDraft, load_best, save_best
 from .errors import DivergedError, TimeLimitReached
 from .passes import Passes, StageData
 from .progress import StepReport, TrainingProgress
 from .rows import StepOrder
-from .state import Checkpoints, Measurement, TrainingState
+from .state import Checkpoints, Measurement, TrainingState, load_best, save_best
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from accelerate import Accelerator
-    from transformers import LlamaForCausalLM
 
     from .acceptance import AcceptanceCounts
-    from .options import Stage, TrainDraftOptions
+    from .options import Stage, TrainOptions
+    from .student import Student
     from .target import Target
 
 _BETAS = (0.9, 0.95)
@@ -61,10 +60,10 @@ class Trainer:
 
     def __init__(
         self,
-        options: TrainDraftOptions,
+        options: TrainOptions,
         accelerator: Accelerator,
         target: Target,
-        draft: LlamaForCausalLM,
+        student: Student,
         stages: tuple[StageData, ...],
         *,
         folder: Path,
@@ -73,9 +72,9 @@ class Trainer:
     ) -> None:
         self._options, self._accelerator, self._stages = options, accelerator, stages
         self._progress, self._time_is_up = progress, time_is_up
-        module = DistilledDraft(draft, options.loss).to(accelerator.device)
-        self._module, self._optimizer = accelerator.prepare(module, new_optimizer(module, accelerator.device))
-        self._passes = Passes(accelerator, target, self._module)
+        self._student = student.to(accelerator.device)
+        self._module, self._optimizer = accelerator.prepare(student, new_optimizer(student, accelerator.device))
+        self._passes = Passes(accelerator, target, self._module, student)
         self.state = TrainingState()
         accelerator.register_for_checkpointing(self.state)
         self._checkpoints = Checkpoints(folder, accelerator)
@@ -90,8 +89,8 @@ class Trainer:
             for data in stages
         ]
 
-    def run(self) -> LlamaForCausalLM:
-        """Trains all stages; returns the draft with the best weights of the last one.
+    def run(self) -> None:
+        """Trains all stages; the student then has the best weights of the last one.
 
         Raises:
             DivergedError: the loss is not finite; nothing of that step is kept.
@@ -108,9 +107,7 @@ class Trainer:
                 self._step(data)
                 self._after_step(data)
             self._end_stage(data)
-        draft: LlamaForCausalLM = self._accelerator.unwrap_model(self._module).draft
-        load_best(draft, self._best_path)
-        return draft
+        load_best(self._student, self._best_path)
 
     def evaluate(self, data: StageData) -> AcceptanceCounts:
         """Counts over a stage's held-out rows with the present weights."""
@@ -167,11 +164,11 @@ class Trainer:
         state = self.state
         counts = self.evaluate(data)
         self._record(data, counts, learning_rate(data.stage, state.step - 1), 0.0, held_out=True)
-        sampled = counts.scores().sampled
-        if sampled <= state.best_sampled:
+        merit = self._student.merit(counts.scores())
+        if merit <= state.best_merit:
             state.evaluations_without_gain += 1
             return
-        state.best_sampled, state.evaluations_without_gain = sampled, 0
+        state.best_merit, state.evaluations_without_gain = merit, 0
         weights = self._accelerator.get_state_dict(self._module)
         if self._accelerator.is_main_process:
             save_best(weights, self._best_path)
@@ -184,7 +181,7 @@ class Trainer:
         if state.step < data.stage.steps:
             state.stopped_early.append(f"{data.name} after step {state.step} of {data.stage.steps}")
         state.stage_index, state.step = state.stage_index + 1, 0
-        state.best_sampled, state.evaluations_without_gain = -1.0, 0
+        state.best_merit, state.evaluations_without_gain = -1.0, 0
         self._checkpoints.save(state.total_steps)
 
     def _record(self, data: StageData, counts: AcceptanceCounts, rate: float, speed: float, *, held_out: bool) -> None:

@@ -1,4 +1,4 @@
-"""Everything a user can set about the training of a draft, checked once here. Knows nothing about torch."""
+"""Everything a user can set about the training of a draft or head, checked once here. Knows nothing about torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 LOSSES = ("forward-kl", "reverse-kl", "total-variation")
 DTYPES = ("bf16", "fp32")
 DEVICES = ("auto", "cuda", "cpu")
+EAGLE_VERSIONS = (1, 3)
+MAX_DEPTH = 8  # tokens of a chain whose acceptance is counted
 
 
 def _check_at_least(owner: object, minimum: float, *names: str) -> None:
@@ -22,6 +24,13 @@ def _check_at_least(owner: object, minimum: float, *names: str) -> None:
         value = getattr(owner, name)
         if value < minimum:
             raise TrainingOptionError(f"{name} is {value}; it must be at least {minimum}")
+
+
+def _check_depth(depth: int, name: str, decay: float) -> None:
+    if depth > MAX_DEPTH:
+        raise TrainingOptionError(f"{name} is {depth}; at most {MAX_DEPTH} can be trained")
+    if not 0 < decay <= 1:
+        raise TrainingOptionError(f"decay is {decay}; it must lie above 0 and be at most 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,96 @@ class DraftShape:
         for name in ("hidden_size", "ffn_size"):
             if getattr(self, name) % 32:
                 raise TrainingOptionError(f"{name} is {getattr(self, name)}; low-bit weights need a multiple of 32")
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaShape:
+    """Medusa heads of some residual blocks each, over the target's own output layer.
+
+    decay: weight of each head's loss relative to the one before.
+
+    Raises:
+        TrainingOptionError: a value outside its range.
+    """
+
+    num_heads: int = 4
+    num_blocks: int = 1
+    decay: float = 0.8
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, 1, "num_heads", "num_blocks")
+        _check_depth(self.num_heads, "num_heads", self.decay)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculatorShape:
+    """An MLP speculator. tie_weights: all stages share embedding, output layer and norm.
+
+    Raises:
+        TrainingOptionError: a value outside its range.
+    """
+
+    num_stages: int = 3
+    inner_dim: int = 256
+    tie_weights: bool = True
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, 1, "num_stages", "inner_dim")
+        _check_depth(self.num_stages, "num_stages", self.decay)
+        if self.inner_dim % 32:
+            raise TrainingOptionError(f"inner_dim is {self.inner_dim}; low-bit weights need a multiple of 32")
+
+
+@dataclass(frozen=True, slots=True)
+class EagleShape:
+    """An EAGLE-1 or EAGLE-3 head; sizes that are None are the target's.
+
+    unroll: steps over its own states that are trained. draft_vocab: an EAGLE-3 head scores so many of the most
+    frequent tokens of the last stage's text, None all. taps: three of the target's layers whose input an EAGLE-3 head
+    reads; none given: 2, the middle one and the third from last. noise: half-width of the uniform noise on the states
+    that come in. regression: weight of the distance to the target's next state, of EAGLE-1 (its paper has 10 and a
+    noise of 0.1 with one step).
+
+    Raises:
+        TrainingOptionError: a value outside its range.
+    """
+
+    version: int = 3
+    unroll: int = 4
+    ffn_size: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    draft_vocab: int | None = None
+    taps: tuple[int, ...] = ()
+    decay: float = 0.8
+    noise: float = 0.0
+    regression: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.version not in EAGLE_VERSIONS:
+            raise TrainingOptionError(f"version is {self.version}; EAGLE heads of version 1 and 3 can be trained")
+        _check_at_least(self, 0, "noise", "regression")
+        given = [name for name in ("ffn_size", "num_heads", "num_kv_heads", "draft_vocab") if getattr(self, name)]
+        _check_at_least(self, 1, "unroll", *given)
+        _check_depth(self.unroll, "unroll", self.decay)
+        if self.version == 1 and (self.draft_vocab or self.taps):
+            raise TrainingOptionError(
+                "an EAGLE-1 head uses the target's output layer and last state: no draft_vocab, no taps"
+            )
+        if self.version != 1 and self.regression:
+            raise TrainingOptionError(f"regression is {self.regression}; EAGLE-3 heads have none")
+        if self.taps and len(set(self.taps)) != 3:  # noqa: PLR2004
+            raise TrainingOptionError(f"taps are {self.taps}; an EAGLE-3 head reads three different ones")
+
+
+HeadShape = MedusaShape | SpeculatorShape | EagleShape
+SHAPES: dict[str, type[DraftShape] | type[MedusaShape] | type[SpeculatorShape] | type[EagleShape]] = {
+    "draft": DraftShape,
+    "medusa": MedusaShape,
+    "mlp": SpeculatorShape,
+    "eagle": EagleShape,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +207,19 @@ class SelfText:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainDraftOptions:
-    """Options of `train_draft`.
+class TrainOptions:
+    """Options of `train`.
 
     target: hub id, folder or .gguf file of the model to imitate.
     data: a text file, or a folder whose *.txt and *.md files are read; a manifest.json in it may name licences.
-    out: folder of the finished draft; its subfolder "training" holds the state that a later call continues.
-    shape: the draft's dimensions. initial_draft: a folder whose weights (of the same shape) are the start.
+    out: folder of the finished draft or head; its subfolder "training" holds the state that a later call continues.
+    shape: the dimensions of the draft or head, and by its class which kind it is.
+    initial: a folder whose weights (of the same shape) are the start.
     text, self_text: the two stages: ordinary text, then short conversations that the target wrote.
     writing: how the target writes the second stage's text.
+    written: the `out` of another run for the same target, whose self-written text is taken instead of writing it.
     batch_tokens: tokens of one optimizer step over all processes; gradient_accumulation: passes it is split into.
-    loss: the divergence between the target's and the draft's next-token distributions, one of LOSSES.
+    loss: the divergence between the target's and the student's next-token distributions, one of LOSSES.
     dtype: bf16 (autocast, f32 master weights) or fp32; None takes bf16 on a GPU and fp32 elsewhere.
     device: "auto" takes a GPU if there is one.
     evaluate_every, patience: a stage ends early after `patience` evaluations without a better held-out acceptance.
@@ -136,11 +237,12 @@ class TrainDraftOptions:
     target: str
     data: Path
     out: Path
-    shape: DraftShape = DraftShape()
-    initial_draft: Path | None = None
+    shape: DraftShape | HeadShape = DraftShape()
+    initial: Path | None = None
     text: Stage = Stage(length=1024, steps=900, learning_rate=2e-3, warmup_steps=50)
     self_text: Stage = Stage(length=512, steps=360, learning_rate=1e-3, warmup_steps=20)
     writing: SelfText = SelfText()
+    written: Path | None = None
     batch_tokens: int = 65_536
     gradient_accumulation: int = 1
     loss: str = "forward-kl"
@@ -190,6 +292,11 @@ class TrainDraftOptions:
         data, out = self.data.resolve(), self.out.resolve()
         if out == data or out in data.parents or data in out.parents:
             raise TrainingOptionError(f"out is {self.out}; it must not contain or lie in the data {self.data}")
+
+    @property
+    def kind(self) -> str:
+        """A key of SHAPES."""
+        return next(kind for kind, shape in SHAPES.items() if type(self.shape) is shape)
 
     def rows_per_pass(self, stage: Stage, num_processes: int) -> int:
         """Rows of one forward pass of one process.

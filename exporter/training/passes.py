@@ -1,4 +1,4 @@
-"""Forward passes of target and draft over rows, and sums over passes and processes. Knows nothing about steps."""
+"""Forward passes of target and student over rows, and sums over passes and processes. Knows nothing about steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .losses import Distance
     from .options import Stage
     from .rows import Batch, Split, TokenRows
+    from .student import Student
     from .target import Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,8 +36,9 @@ class StageData:
 class Passes:
     """Runs both models on this process's share of some rows."""
 
-    def __init__(self, accelerator: Accelerator, target: Target, module: nn.Module) -> None:
-        self._accelerator, self._target, self._module = accelerator, target, module
+    def __init__(self, accelerator: Accelerator, target: Target, module: nn.Module, student: Student) -> None:
+        """`module` is the student as the accelerator wrapped it."""
+        self._accelerator, self._target, self._module, self._student = accelerator, target, module, student
         self._head = target.head
 
     def new_counts(self) -> AcceptanceCounts:
@@ -47,13 +49,13 @@ class Passes:
         """This process's part of the rows of one optimizer step, in `passes` batches."""
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
         parts = row_ids.reshape(passes, world, -1)[:, rank]
-        return [data.rows.batch(part, self._accelerator.device) for part in parts]
+        return [self._student.usable(data.rows.batch(part, self._accelerator.device)) for part in parts]
 
     def forward(self, batch: Batch) -> Distance:
         """Distances at the scored positions of a batch."""
         with self._accelerator.autocast():
-            target_hidden = self._target.hidden(batch.token_ids, batch.position_ids)
-        distance: Distance = self._module(batch, target_hidden, self._head)
+            seen = self._target.look(batch.token_ids, batch.position_ids, self._student.taps)
+        distance: Distance = self._module(batch, seen, self._head)
         return distance
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .acceptance import AcceptanceScores
     from .evaluate import CategoryScores
-    from .options import TrainDraftOptions
+    from .options import TrainOptions
     from .state import Measurement
     from .text import TextFile
 
@@ -30,7 +30,7 @@ class StageSummary:
     steps: int
     rows: int  # of training; the held-out ones are not among them
     held_out_rows: int
-    held_out: AcceptanceScores  # of the finished draft
+    held_out: AcceptanceScores  # of the finished draft or head
     held_out_loss: float
 
 
@@ -39,12 +39,14 @@ class TrainingRecord:
     """A finished run."""
 
     command: str
+    kind: str  # draft, medusa, mlp or eagle
+    description: str  # of the dimensions
     options: dict[str, Any]
     target_id: str
     target_sha256: str | None
     target_licence: str | None
     target_parameters: int
-    draft_parameters: int
+    trained_parameters: int
     device: str
     num_processes: int
     versions: dict[str, str]
@@ -81,7 +83,7 @@ class PhaseClock:
             write_text(self._path, json.dumps(self.seconds))
 
 
-def plain_options(options: TrainDraftOptions) -> dict[str, Any]:
+def plain_options(options: TrainOptions) -> dict[str, Any]:
     """All options as JSON values."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(options), default=str))
     return plain

@@ -6,13 +6,17 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from safetensors.torch import load_file, save_file
+
 from .errors import ResumeError
 from .storage import storage_errors
+from .student import trained_state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from accelerate import Accelerator
+    from torch import nn
 
 _KEPT_CHECKPOINTS = 2
 
@@ -41,7 +45,7 @@ class TrainingState:
     step: int = 0  # finished steps of the stage
     total_steps: int = 0
     seconds: float = 0.0
-    best_sampled: float = -1.0
+    best_merit: float = -1.0
     evaluations_without_gain: int = 0
     stopped_early: list[str] = field(default_factory=list)
     history: list[Measurement] = field(default_factory=list)
@@ -103,3 +107,22 @@ class Checkpoints:
 
     def _finished(self) -> list[Path]:
         return sorted(path for path in self._folder.glob("checkpoint-*") if path.is_dir())
+
+
+def save_best(state: dict[str, Any], path: Path) -> None:
+    """Keeps the weights of the best evaluation so far, of tied ones the first name."""
+    partial = path.with_name(path.name + ".partial")
+    with storage_errors(path):
+        save_file(trained_state(state), partial)
+        partial.replace(path)
+
+
+def load_best(student: nn.Module, path: Path) -> None:
+    """Takes the best weights back.
+
+    Raises:
+        ResumeError: they are gone.
+    """
+    if not path.is_file():
+        raise ResumeError(f"{path} is gone; delete {path.parent} to train again")
+    student.load_state_dict(load_file(path), strict=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -18,10 +19,20 @@ from .errors import UnsupportedTargetError
 from .stored_weights import store_as
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pilotfish.exporter.options import ModelFormats
 
 _CHECK_TOKENS = 16
 _MAX_HEAD_ERROR = 1e-3  # of the largest logit
+
+
+class Seen(NamedTuple):
+    """What the target makes of some rows of tokens; all [rows, length, hidden]."""
+
+    hidden: Tensor  # after the last norm
+    embedded: Tensor  # the tokens' rows of the embedding
+    streams: tuple[Tensor, ...]  # residual streams at the taps that were asked for, in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +52,49 @@ class Target:
         return self.tokenizer.backend_tokenizer
 
     @property
+    def hidden_size(self) -> int:
+        """Columns of its hidden states."""
+        return output_weight(self.model).shape[1]
+
+    @property
     def head(self) -> Tensor:
         """[vocab_size, hidden]: hidden states times its transpose are the logits."""
         return output_weight(self.model)[: self.vocab_size]
 
     @torch.no_grad()
-    def hidden(self, token_ids: Tensor, position_ids: Tensor | None) -> Tensor:
-        """[rows, length] -> [rows, length, hidden] after the last norm."""
-        return last_hidden(self.model, token_ids, position_ids)
+    def look(self, token_ids: Tensor, position_ids: Tensor | None, taps: Sequence[int] = ()) -> Seen:
+        """One pass over [rows, length] tokens. Tap k is the stream into layer k, the last one that into the final norm.
+
+        Raises:
+            UnsupportedTargetError: a decoder whose layers or final norm are not where most have them.
+        """
+        with _listening(self.model, taps) as streams:
+            hidden = last_hidden(self.model, token_ids, position_ids)
+        embedding: Any = self.model.get_input_embeddings()
+        return Seen(hidden, functional.embedding(token_ids, embedding.weight), tuple(streams[tap] for tap in taps))
+
+
+@contextmanager
+def _listening(model: PreTrainedModel, taps: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """Within it a pass leaves its residual streams in the yielded table."""
+    decoder: Any = model.base_model
+    if taps and not (hasattr(decoder, "layers") and hasattr(decoder, "norm")):
+        raise UnsupportedTargetError(f"{type(decoder).__name__} has no layers and norm to take hidden states from")
+    modules = [*decoder.layers, decoder.norm] if taps else []
+    streams: dict[int, Tensor] = {}
+
+    def listen(tap: int) -> Any:
+        def keep(_module: Any, arguments: Any, named: Any) -> None:
+            streams[tap] = arguments[0] if arguments else named["hidden_states"]
+
+        return keep
+
+    handles = [modules[tap].register_forward_pre_hook(listen(tap), with_kwargs=True) for tap in set(taps)]
+    try:
+        yield streams
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def output_weight(model: PreTrainedModel) -> Tensor:

@@ -20,7 +20,7 @@ from .storage import storage_errors, write_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .options import TrainDraftOptions
+    from .options import TrainOptions
 
 _OPTIONS = "options.json"
 _MAY_CHANGE = ("time_limit_s",)
@@ -46,7 +46,7 @@ class TimeLimit:
             raise TimeLimitReached(f"time limit: stopped while {doing}; run again to continue")
 
 
-def new_accelerator(options: TrainDraftOptions) -> Accelerator:
+def new_accelerator(options: TrainOptions) -> Accelerator:
     """The processes of this run, one without a launcher.
 
     Raises:
@@ -59,7 +59,7 @@ def new_accelerator(options: TrainDraftOptions) -> Accelerator:
     accelerator = Accelerator(mixed_precision="bf16" if dtype == "bf16" else "no", cpu=not on_gpu)
     if accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
         raise TrainingOptionError(
-            "a draft fits on every device: launch data-parallel processes (torchrun), no sharding"
+            "drafts and heads fit on every device: launch data-parallel processes (torchrun), no sharding"
         )
     for stage in (options.text, options.self_text):
         options.rows_per_pass(stage, accelerator.num_processes)
@@ -73,7 +73,21 @@ def device_name(device: torch.device) -> str:
     return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
 
 
-def claim_folder(options: TrainDraftOptions, work: Path) -> None:
+def options_in(work: Path) -> dict[str, Any]:
+    """The options of the run that a work folder belongs to.
+
+    Raises:
+        ResumeError: they cannot be read.
+    """
+    path = work / _OPTIONS
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ResumeError(f"{path} is damaged; delete {work.parent} to train again") from error
+    return found
+
+
+def claim_folder(options: TrainOptions, work: Path) -> None:
     """Makes the work folder, or recognises it as this run's.
 
     Raises:
@@ -89,10 +103,7 @@ def claim_folder(options: TrainDraftOptions, work: Path) -> None:
             work.mkdir(parents=True)
         write_text(path, json.dumps(mine, indent=1))
         return
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except ValueError as error:
-        raise ResumeError(f"{path} is damaged; delete {options.out} to train again") from error
+    found = options_in(work)
     different = sorted(name for name in mine if found.get(name) != mine[name])
     if different:
         detail = "; ".join(f"{name} was {found.get(name)}, now {mine[name]}" for name in different)

@@ -1,7 +1,7 @@
-"""``pilotfish train``: trains drafts. Imports the exporter, and with it torch, only when it runs.
+"""``pilotfish train``: trains drafts and heads. Imports the exporter, and with it torch, only when it runs.
 
 Its options are those of the exporter's own table (exporter/training/command.py), which also spells the exact command on
-a training card. Under ``torchrun --no-python pilotfish train draft ...`` only the first process shows anything.
+a training card. Under ``torchrun --no-python pilotfish train eagle ...`` only the first process shows anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_TIME_LIMIT = 75  # EX_TEMPFAIL: the same command continues
 
-train = typer.Typer(help="Train a draft for a target.", no_args_is_help=True, rich_markup_mode=None)
+train = typer.Typer(help="Train a draft or a head for a target.", no_args_is_help=True, rich_markup_mode=None)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,27 +36,41 @@ class _Parser(argparse.ArgumentParser):
 
 @train.callback()
 def group() -> None:
-    """Train a draft for a target."""
+    """Train a draft or a head for a target. The same command continues after a kill."""
 
 
-@train.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
-def draft(context: typer.Context) -> None:
-    """Distil a small draft for a target; the same command continues after a kill. --help lists its options."""
+def _command(kind: str, what: str) -> None:
+    """Adds a command whose options the exporter lists."""
+
+    def run(context: typer.Context) -> None:
+        _train(kind, context.args)
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    train.command(kind, help=what, context_settings=settings, add_help_option=False)(run)
+
+
+_command("draft", "Distil a small draft model for a target. --help lists its options.")
+_command("medusa", "Train Medusa heads: each guesses a further token from the target's last state.")
+_command("mlp", "Train an MLP speculator: stages that also read the tokens guessed before.")
+_command("eagle", "Train an EAGLE head: one layer with a cache over the target's states.")
+
+
+def _train(kind: str, arguments: list[str]) -> None:
     try:
         from pilotfish.exporter import ExportError, training  # noqa: PLC0415 - torch takes seconds to import
         from pilotfish.exporter.training import command  # noqa: PLC0415
     except ImportError as error:
         raise UnsupportedError(f"training needs {error.name}: pip install 'pilotfish[export,train]'") from error
-    parser = _Parser(prog="pilotfish train draft", description="Distil a small draft for a target.")
+    parser = _Parser(prog=f"pilotfish train {kind}", description=command.HELP[kind])
     parser.add_argument("--json", metavar="FILE", dest="json", help="write the numbers as JSON; -: to stdout")
-    command.add_flags(parser)
-    parsed = parser.parse_args(context.args)
+    command.add_flags(parser, kind)
+    parsed = parser.parse_args(arguments)
     json_file = parsed.json
     del parsed.json
     is_first = os.environ.get("RANK", "0") == "0"
     try:
         with TrainingBars(shown=is_first) as bars:
-            result = training.train_draft(command.options_of(parsed), bars)
+            result = training.train(command.options_of(parsed, kind), bars)
     except training.TimeLimitReached as limit:
         note(str(limit))
         raise typer.Exit(EXIT_TIME_LIMIT) from None
@@ -70,6 +84,7 @@ def draft(context: typer.Context) -> None:
 def _numbers(result: TrainResult) -> dict[str, Any]:
     record = result.record
     return {
+        "kind": record.kind,
         "folder": str(result.folder),
         "seconds": record.seconds,
         "held_out": {stage.name: dataclasses.asdict(stage.held_out) for stage in record.stages},

@@ -13,6 +13,9 @@ from .console import note, out, show, table
 
 if TYPE_CHECKING:
     from pilotfish.exporter.training import StepReport, TrainResult
+    from pilotfish.exporter.training.acceptance import AcceptanceScores
+
+_SHOWN_DEPTH = 4
 
 
 class TrainingBars(Bars):
@@ -38,7 +41,7 @@ class TrainingBars(Bars):
     def report(self, report: StepReport) -> None:
         """Shows a step's numbers behind the bar, and an evaluation's as a line above it."""
         scores = report.held_out or report.batch
-        acceptance = "" if scores is None else f", acceptance {scores.sampled:.3f} sampled {scores.greedy:.3f} greedy"
+        acceptance = "" if scores is None else f", acceptance {scores.sampled:.3f} sampled, greedy {_by_depth(scores)}"
         numbers = f"loss {report.loss:.4f}{acceptance}"
         if report.held_out is not None and self._shown:
             line = f"{report.stage} {report.step}/{report.steps}, held out: {numbers}"
@@ -83,4 +86,12 @@ def show_result(result: TrainResult) -> None:
             for row in result.record.prompts
         ]
         out().print(table("greedy answers: tokens a round", header, rows))
-    show(f"draft and training card: {result.folder}; next: pilotfish export TARGET --draft {result.folder} --out DIR")
+    option = "--draft" if result.record.kind == "draft" else "--head"
+    show(
+        f"weights and training card: {result.folder}; next: pilotfish export TARGET {option} {result.folder} --out DIR"
+    )
+
+
+def _by_depth(scores: AcceptanceScores) -> str:
+    """Greedy acceptance of a chain's first tokens, each given the ones before it."""
+    return " ".join(f"{value:.2f}" for value in scores.greedy_by_depth[:_SHOWN_DEPTH] if value)

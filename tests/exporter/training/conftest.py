@@ -11,7 +11,7 @@ import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from tiny_training import WORDS, save_target, tiny_options
 
-from pilotfish.exporter.training import TrainDraftOptions, TrainResult, train_draft
+from pilotfish.exporter.training import TrainOptions, TrainResult, train
 from pilotfish.exporter.training.target import Target, load_target
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_options(target_folder: Path, text_file: Path, tmp_path: Path) -> Callable[..., TrainDraftOptions]:
+def make_options(target_folder: Path, text_file: Path, tmp_path: Path) -> Callable[..., TrainOptions]:
     return lambda **changes: tiny_options(
         **{"target": target_folder, "data": text_file, "out": tmp_path / "draft", **changes}
     )
@@ -75,7 +75,7 @@ def finished(
     options = tiny_options(
         target=target_folder, data=text_file, out=out, evaluation_prompts=prompts_file, evaluation_tokens=24
     )
-    return train_draft(options)
+    return train(options)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pilotfish.exporter.training.losses import Distance
 def counted(scored: torch.Tensor, values: torch.Tensor) -> AcceptanceCounts:
     counts = AcceptanceCounts(torch.device("cpu"))
     picked = values[scored]
-    counts.add(scored, Distance(torch.tensor(7.0), picked, (picked > 0.5).float()))
+    deep = picked.expand(CHAIN_DEPTH, -1)  # a draft's guess of a token is the same at every depth
+    counts.add(scored, Distance(torch.tensor(7.0), deep, (deep > 0.5).float()))
     return counts
 
 

@@ -12,6 +12,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.exporter.training.conversation import chat_frame
 from pilotfish.exporter.training.errors import DataError
 from pilotfish.exporter.training.evaluate import CHAINS, Prompt, evaluate_draft, evaluate_prompts, read_prompts, replay
+from pilotfish.exporter.training.students import load_student
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def speculate(target: Any, draft: Any, prompt: list[int], chain: int, eos_ids: t
 def test_replay_equals_drafting_for_real(target: Target, finished: TrainResult, chain: int) -> None:
     draft = LlamaForCausalLM.from_pretrained(finished.folder, dtype=torch.float32)
     prompts = [Prompt("chat", f"w{number} w7 w9") for number in range(6)]
-    scores = evaluate_prompts(target, draft, prompts, NEW_TOKENS, lambda _: None)[-1]
+    scores = evaluate_prompts(target, load_student(finished.folder, target), prompts, NEW_TOKENS, lambda _: None)[-1]
     frame = chat_frame(target.tokenizer, "tiny")
     runs = [speculate(target.model, draft, frame.prompt_ids(item.text), chain, target.eos_ids) for item in prompts]
     accepted, rounds, tokens = (sum(column) for column in zip(*runs, strict=True))
@@ -62,18 +63,30 @@ def test_replay_equals_drafting_for_real(target: Target, finished: TrainResult, 
     assert found.acceptance_length == pytest.approx(tokens / rounds)
 
 
+def answer(*agrees: bool) -> list[list[int]]:
+    """Places of an answer's tokens in guesses that are the same at every depth."""
+    return [[0 if each else 3] * 8 for each in agrees]
+
+
 def test_replay_counts() -> None:
-    answers = [[True, True, True, False, True, True]]  # the first token is given
+    answers = [answer(True, True, True, False, True, True)]  # the first token is given
     pairs = replay(answers, 2)  # two hits and the target's own token, then two hits that end the answer
     assert (pairs.acceptance_rate, pairs.acceptance_length) == (1.0, 5 / 2)
     once = replay(answers, 1)  # hit, miss, hit
     assert (once.acceptance_rate, once.acceptance_length) == (2 / 3, 5 / 3)
-    assert replay([[False, False, False]], 4).acceptance_length == 1.0
-    assert replay([[True]], 4).acceptance_rate == 0.0  # nothing was drafted
+    assert replay([answer(False, False, False)], 4).acceptance_length == 1.0
+    assert replay([answer(True)], 4).acceptance_rate == 0.0  # nothing was drafted
+
+
+def test_a_head_agrees_by_depth() -> None:
+    places = [[0, 9], [0, 2], [9, 0], [9, 0], [0, 0]]  # one guess from near, one from further away
+    pairs = replay([places], 2)  # hit near and far, then a token of the target's own, then the last one
+    assert (pairs.acceptance_rate, pairs.acceptance_length) == (1.0, 4 / 2)
+    assert replay([places], 1).acceptance_rate == 2 / 3
 
 
 def test_perfect_draft_is_always_accepted() -> None:
-    scores = replay([[True] * 28], 8)
+    scores = replay([answer(*[True] * 28)], 8)
     assert (scores.acceptance_rate, scores.acceptance_length) == (1.0, 9.0)
 
 

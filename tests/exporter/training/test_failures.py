@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from tiny_training import MakeOptions, save_target
 
-from pilotfish.exporter.training import Stage, TrainingError, train_draft
+from pilotfish.exporter.training import Stage, TrainingError, train
 from pilotfish.exporter.training.errors import DataError, DivergedError, StorageError, TrainingOptionError
 from pilotfish.exporter.training.storage import storage_errors
 
@@ -25,31 +25,31 @@ TEXT_ONLY = Stage(48, 0, 1e-3, 0)
 def test_text_smaller_than_a_batch(make_options: MakeOptions, tmp_path: Path) -> None:
     (tmp_path / "small.txt").write_text("w1 w2 w3 " * 100)
     with pytest.raises(DataError, match=r"the text stage has 5 rows for training; one step reads 12"):
-        train_draft(make_options(data=tmp_path / "small.txt", self_text=TEXT_ONLY))
+        train(make_options(data=tmp_path / "small.txt", self_text=TEXT_ONLY))
 
 
 def test_text_smaller_than_a_row(make_options: MakeOptions, tmp_path: Path) -> None:
     (tmp_path / "tiny.txt").write_text("w1 w2")
     with pytest.raises(DataError, match="does not fill one row of 48 tokens"):
-        train_draft(make_options(data=tmp_path / "tiny.txt"))
+        train(make_options(data=tmp_path / "tiny.txt"))
 
 
 def test_self_written_text_smaller_than_a_batch(make_options: MakeOptions) -> None:
     options = make_options(batch_tokens=48 * 200, text=Stage(48, 0, 1e-3, 0))
     with pytest.raises(DataError, match=r"the self_text stage has .* one step reads 200"):
-        train_draft(options)
+        train(options)
 
 
 def test_missing_data(make_options: MakeOptions, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere does not exist"):
-        train_draft(make_options(data=tmp_path / "nowhere"))
+        train(make_options(data=tmp_path / "nowhere"))
 
 
 def test_target_without_chat_template(make_options: MakeOptions, tmp_path: Path) -> None:
     folder = save_target(tmp_path / "base", template=None)
     with pytest.raises(TrainingOptionError, match="no chat template"):
-        train_draft(make_options(target=str(folder)))
-    assert train_draft(make_options(target=str(folder), self_text=TEXT_ONLY, out=tmp_path / "text")).record.stages
+        train(make_options(target=str(folder)))
+    assert train(make_options(target=str(folder), self_text=TEXT_ONLY, out=tmp_path / "text")).record.stages
 
 
 def test_nan_names_the_step(make_options: MakeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_nan_names_the_step(make_options: MakeOptions, monkeypatch: pytest.Monke
 
     monkeypatch.setitem(losses.DIVERGENCES, "reverse-kl", breaks_later)
     with pytest.raises(DivergedError, match="the loss is nan at step 4 of the text stage"):
-        train_draft(make_options(loss="reverse-kl", self_text=TEXT_ONLY))
+        train(make_options(loss="reverse-kl", self_text=TEXT_ONLY))
 
 
 def full_disk() -> None:
@@ -75,7 +75,7 @@ def full_disk() -> None:
 def test_full_disk_keeps_the_last_checkpoint(
     make_options: MakeOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = train_draft(make_options(self_text=TEXT_ONLY, out=tmp_path / "whole"))
+    whole = train(make_options(self_text=TEXT_ONLY, out=tmp_path / "whole"))
     options = make_options(self_text=TEXT_ONLY)
     save_state, saves = Accelerator.save_state, []
 
@@ -87,11 +87,11 @@ def test_full_disk_keeps_the_last_checkpoint(
 
     monkeypatch.setattr(Accelerator, "save_state", fails_later)
     with pytest.raises(StorageError, match=r"the disk is full while writing .*run the same command to continue"):
-        train_draft(options)
+        train(options)
     names = [path.name for path in sorted((options.out / "training").glob("checkpoint-*"))]
     assert names == ["checkpoint-00000005", "checkpoint-00000010"]
     monkeypatch.undo()
-    continued = train_draft(options)
+    continued = train(options)
     assert [point.loss for point in continued.record.history] == [point.loss for point in whole.record.history]
 
 
@@ -105,9 +105,9 @@ def test_really_full_disk(make_options: MakeOptions, tmp_path: Path) -> None:
         pytest.skip("needs the right to mount a tmpfs")
     try:
         with pytest.raises(StorageError, match="the disk is full while writing"):
-            train_draft(make_options(out=disk / "draft", self_text=TEXT_ONLY))
+            train(make_options(out=disk / "draft", self_text=TEXT_ONLY))
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
-        assert train_draft(make_options(out=disk / "draft", self_text=TEXT_ONLY)).record.stages
+        assert train(make_options(out=disk / "draft", self_text=TEXT_ONLY)).record.stages
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pilotfish.exporter.options import ModelFormats
-from pilotfish.exporter.training import DraftShape, SelfText, Stage, TrainDraftOptions
+from pilotfish.exporter.training import (
+    DraftShape,
+    EagleShape,
+    MedusaShape,
+    SelfText,
+    SpeculatorShape,
+    Stage,
+    TrainOptions,
+)
 from pilotfish.exporter.training.command import add_flags, command_line, options_of
 from pilotfish.exporter.training.errors import TrainingOptionError
+from pilotfish.exporter.training.options import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pilotfish.exporter.training.options import HeadShape
 
 BASE = {"target": "t", "data": Path("data"), "out": Path("out")}
 
@@ -40,6 +51,14 @@ BASE = {"target": "t", "data": Path("data"), "out": Path("out")}
         (lambda: SelfText(temperatures=(-0.1,)), "none below 0"),
         (lambda: SelfText(excerpt_share=1.5), "excerpt_share is 1.5; it must lie in 0..1"),
         (lambda: SelfText(tokens=0), "tokens is 0; it must be at least 1"),
+        (lambda: MedusaShape(num_heads=9), "num_heads is 9; at most 8 can be trained"),
+        (lambda: MedusaShape(decay=0.0), "decay is 0.0; it must lie above 0"),
+        (lambda: SpeculatorShape(inner_dim=100), "inner_dim is 100; low-bit weights need a multiple of 32"),
+        (lambda: EagleShape(version=2), "version is 2; EAGLE heads of version 1 and 3 can be trained"),
+        (lambda: EagleShape(version=1, draft_vocab=9), "no draft_vocab, no taps"),
+        (lambda: EagleShape(regression=1.0), "regression is 1.0; EAGLE-3 heads have none"),
+        (lambda: EagleShape(taps=(1, 2)), "reads three different ones"),
+        (lambda: EagleShape(ffn_size=-1), "ffn_size is -1; it must be at least 1"),
     ],
 )
 def test_refused_parts(make: Callable[[], object], message: str) -> None:
@@ -66,35 +85,53 @@ def test_refused_parts(make: Callable[[], object], message: str) -> None:
 )
 def test_refused_options(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainingOptionError, match=message):
-        TrainDraftOptions(**{**BASE, **changes})
+        TrainOptions(**{**BASE, **changes})
 
 
 def test_batch_must_divide_by_processes() -> None:
-    options = TrainDraftOptions(**BASE)
+    options = TrainOptions(**BASE)
     assert options.rows_per_pass(options.text, 4) == 16
     with pytest.raises(TrainingOptionError, match="3 processes times 1 passes need a multiple of 3"):
         options.rows_per_pass(options.text, 3)
 
 
-def parse(command: str) -> TrainDraftOptions:
+def parse(command: str) -> TrainOptions:
+    _program, _train, kind, *flags = shlex.split(command.replace("\\\n", " "))
     parser = argparse.ArgumentParser()
-    add_flags(parser)
-    return options_of(parser.parse_args(shlex.split(command.replace("\\\n", " "))[3:]))
+    add_flags(parser, kind)
+    return options_of(parser.parse_args(flags), kind)
 
 
-def test_command_line_of_defaults_names_only_what_is_required() -> None:
-    command = command_line(TrainDraftOptions(**BASE))
-    assert command.split() == shlex.split("pilotfish train draft \\\\ --target t \\\\ --data data \\\\ --out out")
-    assert parse(command) == TrainDraftOptions(**BASE)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_command_line_of_defaults_names_only_what_is_required(kind: str) -> None:
+    options = TrainOptions(**BASE, shape=SHAPES[kind]())
+    command = command_line(options)
+    assert command.split() == shlex.split(f"pilotfish train {kind} \\\\ --target t \\\\ --data data \\\\ --out out")
+    assert parse(command) == options
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        MedusaShape(num_heads=2, num_blocks=3, decay=0.5),
+        SpeculatorShape(num_stages=5, inner_dim=64, tie_weights=False, decay=0.25),
+        EagleShape(3, 5, 96, 8, 4, 1000, (1, 2, 3), 0.9, 0.125),
+        EagleShape(version=1, unroll=1, noise=0.1, regression=10.0),
+    ],
+)
+def test_command_line_of_every_shape(shape: HeadShape) -> None:
+    options = TrainOptions(**BASE, shape=shape, initial=Path("old head"), written=Path("other run"))
+    assert parse(command_line(options)) == options
 
 
 def test_command_line_of_every_option() -> None:
-    options = TrainDraftOptions(
+    options = TrainOptions(
         target="a target",
         data=Path("some data"),
         out=Path("out"),
         shape=DraftShape(64, 3, 2, 1, 96),
-        initial_draft=Path("old draft"),
+        initial=Path("old draft"),
+        written=Path("other run"),
         text=Stage(128, 7, 0.01, 2),
         self_text=Stage(256, 9, 0.02, 3),
         writing=SelfText(99, 5, 30, 40, (0.0, 0.25), 0.75),
@@ -112,7 +149,7 @@ def test_command_line_of_every_option() -> None:
         evaluation_tokens=17,
         data_licence="GPL-2.0 AND MIT",
     )
-    defaults = TrainDraftOptions(**BASE)
+    defaults = TrainOptions(**BASE)
     same = [
         field.name
         for field in dataclasses.fields(options)
@@ -123,23 +160,24 @@ def test_command_line_of_every_option() -> None:
 
 
 def test_default_formats_are_not_no_formats() -> None:
-    options = TrainDraftOptions(**BASE, target_formats=ModelFormats())
+    options = TrainOptions(**BASE, target_formats=ModelFormats())
     assert parse(command_line(options)) == options
 
 
-def test_every_option_has_a_flag() -> None:
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_option_has_a_flag(kind: str) -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser)
+    add_flags(parser, kind)
     fields = {action.dest for action in parser._actions} - {"help"}
     nested = {
-        "shape": DraftShape,
+        "shape": SHAPES[kind],
         "text": Stage,
         "self_text": Stage,
         "writing": SelfText,
         "target_formats": ModelFormats,
     }
     expected = set()
-    for field in dataclasses.fields(TrainDraftOptions):
+    for field in dataclasses.fields(TrainOptions):
         inner = (
             [f"{field.name}.{part.name}" for part in dataclasses.fields(nested[field.name])]
             if field.name in nested
@@ -152,3 +190,5 @@ def test_every_option_has_a_flag() -> None:
 def test_unknown_flag_is_an_error() -> None:
     with pytest.raises(SystemExit):
         parse("pilotfish train draft --target t --data d --out o --speed 3")
+    with pytest.raises(SystemExit):
+        parse("pilotfish train mlp --target t --data d --out o --tie maybe")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pilotfish.exporter.training import Stage, TrainDraftOptions, train_draft
+from pilotfish.exporter.training import Stage, TrainOptions, train
 from pilotfish.exporter.training.command import command_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tiny_training import MakeOptions
 
 
-def launch(options: TrainDraftOptions) -> None:
+def launch(options: TrainOptions) -> None:
     """Runs the command of these options in two processes."""
     flags = [part for line in command_line(options).split(" \\\n  ")[1:] for part in line.split(" ", 1)]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -36,7 +36,7 @@ def launch(options: TrainDraftOptions) -> None:
 
 def test_two_processes_train_as_one(make_options: MakeOptions, tmp_path: Path) -> None:
     text_only = Stage(48, 0, 1e-3, 0)
-    alone = train_draft(make_options(gradient_accumulation=2, self_text=text_only, out=tmp_path / "alone")).record
+    alone = train(make_options(gradient_accumulation=2, self_text=text_only, out=tmp_path / "alone")).record
     options = make_options(self_text=text_only, out=tmp_path / "both")
     launch(options)
     both = json.loads((options.out / "training.json").read_text())

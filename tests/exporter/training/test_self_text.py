@@ -180,7 +180,7 @@ def test_conversations_in_one_row_do_not_see_each_other(target: Target, tmp_path
     batch = rows.batch(np.array([0]), torch.device("cpu"))
     assert batch.scored[0].nonzero().ravel().tolist() == [5, 6, 7, 9 + 5]  # each predicts a token of an answer
     target.model.train()  # as the draft is; there is no dropout
-    packed = target.hidden(batch.token_ids, batch.position_ids)[0]
+    packed = target.look(batch.token_ids, batch.position_ids).hidden[0]
     for start, item in zip((0, 9), items, strict=True):
-        alone = target.hidden(torch.tensor(item.tokens)[None], None)[0]
+        alone = target.look(torch.tensor(item.tokens)[None], None).hidden[0]
         torch.testing.assert_close(packed[start : start + len(item.tokens)], alone, rtol=1e-4, atol=1e-5)

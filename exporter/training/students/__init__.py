@@ -1,0 +1,125 @@
+"""What can be trained: the draft model of ..draft and the heads, one file a kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pilotfish.exporter.errors import ExportError
+from pilotfish.exporter.heads import HeadCheckpoint, open_head
+from pilotfish.exporter.training.draft import DraftStudent, new_draft, read_draft
+from pilotfish.exporter.training.errors import DataError, TrainingOptionError
+from pilotfish.exporter.training.options import DraftShape, EagleShape, MedusaShape, SpeculatorShape
+
+from .eagle import EagleStudent
+from .head_files import load_head
+from .medusa import MedusaStudent
+from .mlp_speculator import SpeculatorStudent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from pilotfish.exporter.training.options import HeadShape, TrainOptions
+    from pilotfish.exporter.training.passes import StageData
+    from pilotfish.exporter.training.student import Student
+    from pilotfish.exporter.training.target import Target
+
+__all__ = ["load_student", "new_student"]
+
+_COUNTED_ROWS = 20_000
+_ROWS_TOGETHER = 256
+
+
+def new_student(options: TrainOptions, target: Target, stages: tuple[StageData, ...]) -> Student:
+    """What `options.shape` names, with random weights by the seed or with those of `options.initial`.
+
+    Raises:
+        TrainingOptionError: an initial draft or head of another shape.
+    """
+    shape, loss = options.shape, options.loss
+    if isinstance(shape, DraftShape):
+        return DraftStudent(new_draft(shape, target, options.seed, options.initial), loss)
+    torch.manual_seed(options.seed)
+    if options.initial is None:
+        ids = None
+        if isinstance(shape, EagleShape) and shape.draft_vocab is not None:
+            ids = _most_frequent(stages[-1], target, shape.draft_vocab)
+        return _new_head(shape, target, loss, ids)
+    try:
+        checkpoint = open_head(str(options.initial))
+    except ExportError as error:
+        raise TrainingOptionError(f"initial is {options.initial}: {error}") from error
+    student = _new_head(shape, target, loss, _scored_ids(checkpoint))
+    load_head(student, checkpoint)
+    return student
+
+
+def load_student(folder: Path, target: Target) -> Student:
+    """A finished draft or head for `target`.
+
+    Raises:
+        DataError: it cannot be read, or is for another vocabulary or hidden size.
+    """
+    try:
+        checkpoint = open_head(str(folder))
+    except ExportError:
+        checkpoint = None
+    if checkpoint is None or (checkpoint.kind == "eagle" and "fc.weight" not in checkpoint.tensors):  # a whole Llama
+        return DraftStudent(read_draft(folder, target), "forward-kl")
+    try:
+        student = _new_head(_shape_of(checkpoint), target, "forward-kl", _scored_ids(checkpoint))
+        load_head(student, checkpoint)
+    except TrainingOptionError as error:
+        raise DataError(f"the head {folder} does not fit {target.checkpoint.id}: {error}") from error
+    return student
+
+
+def _new_head(shape: HeadShape, target: Target, loss: str, ids: Tensor | None) -> Student:
+    if isinstance(shape, MedusaShape):
+        return MedusaStudent(shape, target, loss)
+    if isinstance(shape, SpeculatorShape):
+        return SpeculatorStudent(shape, target, loss)
+    return EagleStudent(shape, target, loss, ids)
+
+
+def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
+    if checkpoint.kind == "medusa":
+        heads, blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
+        return MedusaShape(heads, blocks)
+    if checkpoint.kind == "mlp_speculator":
+        stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim"))
+        return SpeculatorShape(stages, inner, tie_weights=bool(checkpoint.config.get("tie_weights")))
+    if checkpoint.kind not in ("eagle", "eagle3"):
+        raise TrainingOptionError(f"heads of kind {checkpoint.kind} cannot be trained or evaluated here")
+    nested = checkpoint.config.get("eagle_config") or {}
+    return EagleShape(
+        version=1 if checkpoint.kind == "eagle" else 3,
+        ffn_size=int(checkpoint.setting("intermediate_size")),
+        num_heads=int(checkpoint.setting("num_attention_heads")),
+        num_kv_heads=int(checkpoint.setting("num_key_value_heads")),
+        taps=tuple(nested.get("eagle_aux_hidden_state_layer_ids", ())),
+    )
+
+
+def _scored_ids(checkpoint: HeadCheckpoint) -> Tensor | None:
+    offsets = checkpoint.tensors.get("d2t")
+    return None if offsets is None else offsets + torch.arange(len(offsets))
+
+
+def _most_frequent(data: StageData, target: Target, count: int) -> Tensor:
+    """The stop ids, then the most frequent tokens at scored positions of the training rows; ascending."""
+    if count > target.vocab_size:
+        raise TrainingOptionError(f"draft_vocab is {count}; the target has {target.vocab_size} tokens")
+    counts = np.zeros(target.vocab_size, dtype=np.int64)
+    rows = data.split.train[:_COUNTED_ROWS]
+    for start in range(0, len(rows), _ROWS_TOGETHER):
+        batch = data.rows.batch(rows[start : start + _ROWS_TOGETHER], torch.device("cpu"))
+        predicted = batch.token_ids[:, 1:][batch.scored[:, :-1]].numpy()
+        counts += np.bincount(predicted, minlength=target.vocab_size)[: target.vocab_size]
+    by_frequency = np.argsort(-counts, kind="stable").tolist()
+    chosen = list(dict.fromkeys([*target.eos_ids, *by_frequency]))[:count]
+    return torch.tensor(sorted(chosen))

@@ -1,0 +1,237 @@
+"""EAGLE heads in training: one decoder layer that is unrolled over its own states.
+
+EAGLE-1 (Li et al. 2024, "EAGLE: Speculative sampling requires rethinking feature uncertainty", section 3.2): regression
+of the target's next state by smooth L1 beside the loss on tokens, uniform noise on the states that come in; one step, or
+several as in HASS (Zhang et al. 2024, "Learning harmonized representations for speculative sampling").
+
+EAGLE-3 (Li et al. 2025, "EAGLE-3: Scaling up inference acceleration of large language models via training-time test",
+section 3.2): no regression; the head's own states are fed back for `unroll` steps. A chain that starts at position t
+attends to the true states up to t and to its own ones after it.
+
+Row t holds token t + 1 and the state of position t, at position t, as in the exported graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from pilotfish.exporter.training.student import Student, shifted
+
+from .head_files import save_head
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pilotfish.exporter.training.options import EagleShape
+    from pilotfish.exporter.training.rows import Batch
+    from pilotfish.exporter.training.target import Seen, Target
+
+_DRAFT_CHAIN = 8  # a head with a cache drafts on as long as it is asked to; evaluations look that far
+_DEFAULT_THETA = 10_000.0
+_INITIAL_STD = 0.02
+
+
+def layer_config(shape: EagleShape, target: Target) -> LlamaConfig:
+    """The head's decoder layer: the target's dimensions where the shape names none."""
+    config: Any = target.model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    heads = shape.num_heads or config.num_attention_heads
+    return LlamaConfig(
+        vocab_size=target.vocab_size,
+        hidden_size=target.hidden_size,
+        intermediate_size=shape.ffn_size or config.intermediate_size,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        num_key_value_heads=shape.num_kv_heads or config.num_key_value_heads,
+        head_dim=target.hidden_size // heads,
+        max_position_embeddings=config.max_position_embeddings,
+        rms_norm_eps=config.rms_norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": float(rope.get("rope_theta", _DEFAULT_THETA))},
+    )
+
+
+class _Attention(nn.Module):
+    """Rotary attention; keys and values of earlier steps come in as lists, and its own are added to them."""
+
+    def __init__(self, config: Any, columns: int) -> None:
+        super().__init__()
+        self._size, width = config.head_dim, config.num_attention_heads * config.head_dim
+        keys = config.num_key_value_heads * config.head_dim
+        self._groups = config.num_attention_heads // config.num_key_value_heads
+        self.q_proj = nn.Linear(columns, width, bias=False)
+        self.k_proj = nn.Linear(columns, keys, bias=False)
+        self.v_proj = nn.Linear(columns, keys, bias=False)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
+
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], visible: Tensor, earlier: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """X [rows, length, columns] -> [rows, length, hidden]."""
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self._size)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = apply_rotary_pos_emb(query, key, *rotary)
+        earlier.append(
+            (key.to(value.dtype).repeat_interleave(self._groups, 1), value.repeat_interleave(self._groups, 1))
+        )
+        keys, values = (torch.cat(parts, dim=2) for parts in zip(*earlier, strict=True))
+        attended = functional.scaled_dot_product_attention(query.to(value.dtype), keys, values, attn_mask=visible)
+        result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
+        return result
+
+
+class _Layer(nn.Module):
+    """The decoder layer; of EAGLE-3 with norms of both its inputs, which it attends to side by side."""
+
+    def __init__(self, config: Any, *, joins: bool) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self._joins = joins
+        if joins:
+            self.input_layernorm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+            self.hidden_norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.self_attn = _Attention(config, 2 * hidden if joins else hidden)
+        self.post_attention_layernorm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.mlp = LlamaMLP(config)
+
+    def forward(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
+        """Embeddings and states [rows, length, hidden] -> next states."""
+        x = torch.cat([self.input_layernorm(token), self.hidden_norm(state)], dim=-1) if self._joins else state
+        state = state + self.self_attn(x, *attention)
+        result: Tensor = state + self.mlp(self.post_attention_layernorm(state))
+        return result
+
+
+class EagleStudent(Student):
+    """Both kinds. Parameters have the published names."""
+
+    def __init__(self, shape: EagleShape, target: Target, loss: str, ids: Tensor | None) -> None:
+        """`ids`: ascending, the tokens that an EAGLE-3 head scores; None: all."""
+        super().__init__(loss, shape.unroll, shape.decay)
+        self._shape, self._target_id, self._vocab = shape, target.checkpoint.id, target.vocab_size
+        self._config: Any = layer_config(shape, target)
+        self._is_third = shape.version == 3  # noqa: PLR2004
+        hidden, layers = target.hidden_size, target.model.config.num_hidden_layers
+        self.register_buffer("_ids", ids, persistent=False)
+        layer = _Layer(self._config, joins=self._is_third)
+        self._rotary = LlamaRotaryEmbedding(self._config)
+        if self._is_third:
+            self.taps = shape.taps or (2, layers // 2, layers - 3)
+            self.fc, self.midlayer = nn.Linear(3 * hidden, hidden, bias=False), layer
+            self.norm = LlamaRMSNorm(hidden, self._config.rms_norm_eps)
+            self.lm_head = nn.Linear(hidden, self._vocab if ids is None else len(ids), bias=False)
+        else:
+            self.fc, self.layers = nn.Linear(2 * hidden, hidden), nn.ModuleList([layer])
+        self._begin(target)
+
+    @torch.no_grad()
+    def _begin(self, target: Target) -> None:
+        """Small random matrices; an EAGLE-3 head begins with the last tap as its state and the target's output layer."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=_INITIAL_STD)
+        hidden = target.hidden_size
+        if self._is_third:
+            self.fc.weight[:, -hidden:] += torch.eye(hidden)
+            head, decoder = target.head.float().cpu(), target.model.base_model
+            self.lm_head.weight.copy_(head if self.ids is None else head[self.ids])
+            self.norm.weight.copy_(decoder.norm.weight.float().cpu())  # type: ignore[operator, union-attr]
+        else:
+            self.fc.weight[:, hidden:] += torch.eye(hidden)
+            nn.init.zeros_(self.fc.bias)
+
+    @property
+    def ids(self) -> Tensor | None:
+        """Tokens that its output layer scores."""
+        return self._ids  # type: ignore[return-value]
+
+    @property
+    def max_depth(self) -> int | None:
+        """As deep as evaluations look."""
+        return _DRAFT_CHAIN
+
+    def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:
+        """Unrolls `depth` steps over the text's own tokens."""
+        shape, guesses, earlier = self._shape, [], []
+        state = self.fc(torch.cat(seen.streams, dim=-1)) if self._is_third else seen.hidden
+        if self.training and shape.noise:
+            state = state + (torch.rand_like(state) * 2 - 1) * shape.noise
+        visible, itself = _visible(batch), torch.eye(state.shape[1], dtype=torch.bool, device=state.device)
+        positions = batch.position_ids
+        if positions is None:
+            positions = torch.arange(state.shape[1], device=state.device)[None]
+        for step in range(depth):
+            token = shifted(seen.embedded, -1 - step)
+            rotary = self._rotary(state, positions + step)
+            if step:
+                visible = torch.cat([visible, itself.expand(len(visible), 1, -1, -1)], dim=-1)
+            state = self._step(token, state, rotary, visible, earlier)
+            guesses.append((self.norm(state), self.lm_head.weight) if self._is_third else (state, target_head))
+        return guesses
+
+    def _step(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
+        if self._is_third:
+            result: Tensor = self.midlayer(token, state, *attention)
+            return result
+        result = self.layers[0](token, self.fc(torch.cat([token, state], dim=-1)), *attention)
+        return result
+
+    def penalty(self, state: Tensor, target_state: Tensor, weight: Tensor) -> Tensor | None:
+        """Smooth L1 to the target's state."""
+        if not self._shape.regression:
+            return None
+        errors = functional.smooth_l1_loss(state.float(), target_state.float(), reduction="none").mean(-1)
+        return self._shape.regression * (errors * weight).sum()
+
+    def save(self, folder: Path) -> None:
+        """The layouts of the authors' releases."""
+        names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+        further = ("vocab_size", "max_position_embeddings", "rms_norm_eps")
+        config = {name: getattr(self._config, name) for name in (*names, *further)}
+        config |= {
+            "architectures": ["LlamaForCausalLMEagle3" if self._is_third else "LlamaForCausalLMEagle"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            "hidden_act": "silu",
+            "rope_theta": self._config.rope_parameters["rope_theta"],
+            "rope_scaling": None,
+            "target_model": self._target_id,
+        }
+        tensors = dict(self.state_dict())
+        if self._is_third:
+            config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(self.taps)}}
+            config |= {"draft_vocab_size": self.lm_head.out_features}
+            if self.ids is not None:
+                ids = self.ids.cpu()
+                tensors["d2t"] = ids - torch.arange(len(ids))
+                tensors["t2d"] = torch.zeros(self._vocab, dtype=torch.bool).index_fill(0, ids, value=True)
+        else:
+            config |= {"bias": True}
+        save_head(folder, tensors, config, torch.float16)
+
+    def describe(self) -> str:
+        """For the card."""
+        config = self._config
+        scored = self.lm_head.out_features if self._is_third else self._vocab
+        return (
+            f"EAGLE-{self._shape.version}, one layer, hidden {config.hidden_size}, {config.num_attention_heads} heads "
+            f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, {scored} tokens scored, "
+            f"unrolled {self.depth} steps"
+        )
+
+
+def _visible(batch: Batch) -> Tensor:
+    """Bool [rows or 1, 1, queries, keys]: earlier positions of the same text and the position itself."""
+    length, device = batch.token_ids.shape[1], batch.token_ids.device
+    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None]
+    if batch.position_ids is None:
+        return causal[:, None]
+    text = (batch.position_ids == 0).cumsum(1)
+    return (causal & (text[:, :, None] == text[:, None]))[:, None]
