@@ -14,9 +14,12 @@ set(CMAKE_CUDA_ARCHITECTURES ${pilotfish_cuda_targets} ${pilotfish_cuda_newest}-
 enable_language(CUDA)
 
 add_library(pilotfish_cuda SHARED
+  cuda/accept_drawn.cu
   cuda/attention_prefill.cu
   cuda/attention_prepare.cu
   cuda/attention_split.cu
+  cuda/choose_drawn.cu
+  cuda/choose_likeliest.cu
   cuda/embedding.cu
   cuda/lowbit_linear.cu
   cuda/lowbit_plan.cu
@@ -25,6 +28,7 @@ add_library(pilotfish_cuda SHARED
   cuda/paged_attention.cu
   cuda/read_bandwidth.cu
   cuda/rms_norm.cu
+  cuda/round_start.cu
   cuda/operators/bandwidth.cpp
   cuda/operators/cuda_device.cpp
   cuda/operators/embedding_op.cpp
@@ -55,12 +59,13 @@ if(PILOTFISH_GPU_TESTS)
   get_target_property(pilotfish_cuda_sources pilotfish_cuda SOURCES)
   list(FILTER pilotfish_cuda_sources INCLUDE REGEX "\\.cu$")
   add_library(pilotfish_kernels STATIC ${pilotfish_cuda_sources})
-  target_include_directories(pilotfish_kernels PUBLIC cuda)
-  foreach(program attention_test row_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench)
+  target_include_directories(pilotfish_kernels PUBLIC cuda src)
+  foreach(program attention_test row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench)
     add_executable(${program} "${pilotfish_gpu_folder}/${program}.cu")
     target_link_libraries(${program} PRIVATE pilotfish_kernels Threads::Threads)
   endforeach()
-  foreach(target pilotfish_kernels attention_test row_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench)
+  foreach(target pilotfish_kernels attention_test row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench
+                 layer_bench)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   endforeach()
   add_executable(engine_check "${pilotfish_gpu_folder}/engine_check.cpp")

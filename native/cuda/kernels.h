@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "round_kernels.h"
+
 namespace pilotfish::cuda {
 
 /// Rows (tokens) that one pass of the low-bit linear takes at most.
@@ -182,5 +184,19 @@ cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream
 /// Reads ahead: the inputs but qkv, and the committed slots of the cache, must be complete before the first kernel of
 /// the pass is launched.
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);
+
+// ---- a round ----
+
+/// These start when their predecessors have ended, and what follows them starts when they have.
+cudaError_t launch_round_start(const RoundMemory& memory, cudaStream_t stream);
+/// The likeliest token of each row, the lowest id among equals.
+cudaError_t launch_choose_likeliest(const DraftStep& step, const RoundMemory& memory, cudaStream_t stream);
+cudaError_t launch_choose_likeliest(const TargetChoice& choice, const RoundMemory& memory, cudaStream_t stream);
+/// A token drawn from each row's processed distribution, which is left in the round's memory. The target's rows may be
+/// left undrawn, for accept_drawn. The same seed and logits give the same tokens.
+cudaError_t launch_choose_drawn(const DraftStep& step, const RoundMemory& memory, cudaStream_t stream);
+cudaError_t launch_choose_drawn(const TargetChoice& choice, const RoundMemory& memory, bool draws, cudaStream_t stream);
+/// Which of the drawn tokens the target keeps, and the token after them.
+cudaError_t launch_accept_drawn(const DrawnAcceptance& acceptance, const RoundMemory& memory, cudaStream_t stream);
 
 }  // namespace pilotfish::cuda

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ort_abi.h"
+#include "round_kernels.h"
 
 namespace pilotfish {
 
@@ -75,6 +76,15 @@ class CudaDevice {
   virtual std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& limits) = 0;
   // Records what `enqueue` puts on the stream instead of running it.
   virtual std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) = 0;
+
+  // The kernels of a round, enqueued.
+  virtual void start_round(const RoundMemory& memory) = 0;
+  // Greedy, or drawn from the distributions that the round's settings make of the rows.
+  virtual void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) = 0;
+  virtual void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) = 0;
+  // Of drawn tokens; `target` gives the same rows.
+  virtual void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
+                             const RoundMemory& memory) = 0;
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.

@@ -158,6 +158,27 @@ class Device : public CudaDevice {
     return std::make_unique<Graph>(index_, stream_, recorded);
   }
 
+  void start_round(const RoundMemory& memory) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_round_start(memory, stream_));
+  }
+  void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(is_greedy ? launch_choose_likeliest(step, memory, stream_)
+                                   : launch_choose_drawn(step, memory, stream_));
+  }
+  void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(is_greedy ? launch_choose_likeliest(choice, memory, stream_)
+                                   : launch_choose_drawn(choice, memory, true, stream_));
+  }
+  void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
+                     const RoundMemory& memory) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_choose_drawn(target, memory, false, stream_));
+    PILOTFISH_CUDA_CHECK(launch_accept_drawn(acceptance, memory, stream_));
+  }
+
  private:
   void choose() const { PILOTFISH_CUDA_CHECK(cudaSetDevice(index_)); }
 

@@ -1,0 +1,98 @@
+// What the kernels of a round share: the random stream, the order of logits, and how a choice goes on.
+#pragma once
+
+#include "common.cuh"
+#include "round_kernels.h"
+
+namespace pilotfish::cuda {
+
+/// The numbers of `src/random_stream.h`, Philox 4x32-10, in [0, 1).
+enum class Purpose : uint32_t { kDraft, kAccept, kTarget };
+
+__device__ inline double uniform(const RoundSettings& settings, int position, Purpose purpose) {
+  uint32_t c0 = static_cast<uint32_t>(position), c1 = static_cast<uint32_t>(purpose), c2 = 0, c3 = 0;
+  uint32_t k0 = settings.key[0], k1 = settings.key[1];
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+    const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return static_cast<double>((static_cast<uint64_t>(c0) << 32 | c1) >> 11) * 0x1p-53;
+}
+
+/// Unsigned numbers in the order of the floats.
+__device__ __forceinline__ uint32_t order_of(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return bits ^ (bits >> 31 ? 0xFFFFFFFFu : 0x80000000u);
+}
+
+__device__ __forceinline__ bool is_kept(const RowDistribution& row, float logit, int index) {
+  const uint32_t order = order_of(logit);
+  return order > row.least || (order == row.least && index <= row.last);
+}
+
+/// Relative to the likeliest token.
+__device__ __forceinline__ float weight_of(const RowDistribution& row, float logit) {
+  return exp2f((logit - row.peak) * row.scale);
+}
+
+__device__ __forceinline__ float prob_of(const RowDistribution& row, float logit, int index) {
+  return is_kept(row, logit, index) ? weight_of(row, logit) * row.inverse_mass : 0.0f;
+}
+
+__device__ __forceinline__ uint64_t clock_ns() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+/// True for the one thread block of a launch that comes last; it sees what the others wrote before. All threads call
+/// it.
+__device__ inline bool is_last_block(int* arrivals, int num_blocks) {
+  __shared__ int arrived;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrived = atomicAdd(arrivals, 1);
+    if (arrived == num_blocks - 1) *arrivals = 0;
+  }
+  __syncthreads();
+  __threadfence();
+  return arrived == num_blocks - 1;
+}
+
+/// By one thread. A pass that follows reads ahead: everything is written before its first kernel starts.
+__device__ inline void finish(const DraftStep& step, const RoundMemory& memory, int index, float prob) {
+  RoundOutcome& outcome = *memory.outcome;
+  const int id = step.logit_ids ? __ldg(step.logit_ids + index) : index;
+  outcome.drafted_ids[step.step] = id;
+  outcome.drafted_probs[step.step] = prob;
+  outcome.drafted = clock_ns();
+  step.target_ids[step.step + 1] = id;
+  const int position = memory.settings->draft_position + step.step;
+  step.next.input_ids[0] = id;
+  step.next.position_ids[0] = position;
+  step.next.context_lens[0] = position;
+  step.next.seq_starts[1] = 1;
+  step.next.output_rows[0] = 0;
+  __threadfence();
+}
+
+/// By one thread, once all rows have chosen.
+__device__ inline void finish(const TargetChoice& choice, const RoundMemory& memory) {
+  RoundOutcome& outcome = *memory.outcome;
+  int row = 0;
+  while (row + 1 < choice.rows.num_rows && __ldcg(outcome.chosen_ids + row) == __ldcg(choice.target_ids + row + 1))
+    ++row;
+  outcome.num_accepted = row;
+  outcome.next_id = __ldcg(outcome.chosen_ids + row);
+  outcome.ended = clock_ns();
+}
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,104 @@
+// What the kernels of a round on a device read and write. Plain structs, shared with libpilotfish_cuda; all pointers
+// are to device memory.
+#pragma once
+
+#include <cstdint>
+
+namespace pilotfish {
+
+inline constexpr int32_t kMaxRoundRows = 64;  // the last token of the sequence and up to 63 drafted ones
+
+// Of one round, uploaded before it.
+struct RoundSettings {
+  int32_t first_position;  // index in the sequence of the first token that the round decides
+  int32_t draft_position;  // the same in what the draft model sees
+  float inverse_temperature;
+  int32_t top_k;    // 0: off
+  float top_p;      // 1: off
+  float min_p;      // 0: off
+  uint32_t key[2];  // of the random stream
+};
+
+// Read back after it.
+struct RoundOutcome {
+  uint64_t started, drafted, ended;  // the device's clock, nanoseconds
+  int32_t is_broken;                 // 1: a row of logits was not of numbers, and nothing else counts
+  int32_t num_accepted;
+  int32_t next_id;                     // after the accepted tokens
+  int32_t drafted_ids[kMaxRoundRows];  // of the draft model
+  float drafted_probs[kMaxRoundRows];  // of the likeliest token of the row that each was chosen from
+  int32_t chosen_ids[kMaxRoundRows];   // what each of the target's rows chooses; not with drawn drafts
+  float logprobs[kMaxRoundRows];       // of the tokens that follow the rows up to next_id
+};
+
+// The processed distribution of a row, so that a token's probability can be read off its logit.
+struct RowDistribution {
+  float peak;          // the largest logit
+  float scale;         // 1 / temperature in powers of two
+  uint32_t least;      // order_of() the smallest logit that is kept
+  int32_t last;        // of the logits that equal it, the index of the last one kept
+  float inverse_mass;  // probability of the likeliest token
+  float log_sum;       // logarithm of the sum of exp(logit), unprocessed, padding included
+};
+
+// A piece of a row of logits.
+struct RowPart {
+  float best;  // the largest that may be chosen
+  int32_t index;
+  float peak;  // the largest, padding included
+  float sum;   // of exp(logit - peak)
+};
+
+// Memory that the kernels of a round share.
+struct RoundMemory {
+  const RoundSettings* settings;
+  RoundOutcome* outcome;
+  RowPart* parts;               // [kMaxRoundRows, num_row_parts(num_logits)]
+  int32_t* arrivals;            // 0 before the first kernel and after each one
+  RowDistribution* draft_rows;  // [kMaxRoundRows]
+  RowDistribution* target_rows;
+};
+
+inline constexpr int32_t kPartLogits = 2048;
+constexpr int32_t num_row_parts(int32_t num_logits) { return (num_logits + kPartLogits - 1) / kPartLogits; }
+
+struct LogitRows {
+  const float* logits;  // [num_rows, num_logits]
+  int32_t num_rows;
+  int32_t num_logits;
+  int32_t num_choices;  // the logits behind are padding, which is never chosen
+};
+
+// Inputs of a model's pass (GRAPH.md).
+struct PassInputs {
+  int32_t* input_ids;
+  int32_t* position_ids;
+  int32_t* seq_starts;
+  int32_t* context_lens;
+  int32_t* output_rows;
+};
+
+// The choice of a draft step's token, which becomes the input of the draft's next pass and a row of the verification.
+struct DraftStep {
+  LogitRows rows;            // one
+  const int32_t* logit_ids;  // [num_logits] the token of each logit; null: its index
+  int32_t step;              // from 0
+  PassInputs next;
+  int32_t* target_ids;  // input_ids of the verification
+};
+
+// The choice of each row of a verification. As far as the drafted tokens are the chosen ones they are accepted.
+struct TargetChoice {
+  LogitRows rows;
+  const int32_t* target_ids;
+};
+
+// Acceptance of drawn tokens, from the distributions that the choices left.
+struct DrawnAcceptance {
+  LogitRows target;
+  LogitRows draft;             // row i: what drafted token i was drawn from
+  const int32_t* logit_of_id;  // [target.num_choices] index of a token's draft logit, -1: none; null: the token itself
+  const int32_t* target_ids;
+};
+
+}  // namespace pilotfish
