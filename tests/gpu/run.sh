@@ -17,7 +17,7 @@ cmake -S native -B "$build" -G Ninja -DPILOTFISH_PYTHON=OFF -DPILOTFISH_CUDA=ON 
   "-DPILOTFISH_CUDA_ARCHITECTURES=$architecture" -DPILOTFISH_GPU_TESTS=ON
 cmake --build "$build"
 
-tests=(row_kernels_test attention_test lowbit_linear_test)
+tests=(row_kernels_test round_kernels_test attention_test lowbit_linear_test)
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
 for step in "${steps[@]}"; do
