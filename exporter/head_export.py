@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
 from .graph_file import write_graph
+from .head_parity import NUM_STEPS, check_head_parity
 from .heads import HeadCheckpoint, TargetParts, build_head
 from .manifest import HeadCacheEntry, HeadEntry
+from .parity import parity_ids
 from .weights import write_weights
 
 if TYPE_CHECKING:
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
     from .model_export import ExportedModel
     from .options import ExportOptions
+    from .parity import Parity
     from .progress import Progress
+    from .tokenizer import TokenizerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,13 @@ class HeadSummary:
     format: str
     taps: tuple[int, ...]
     num_graphs: int
+    parity: Parity | None
 
 
 def export_head(
     checkpoint: HeadCheckpoint,
     target: ExportedModel,
-    tokenizer_size: int,
+    tokenizer: TokenizerInfo,
     folder: Path,
     *,
     options: ExportOptions,
@@ -46,11 +51,13 @@ def export_head(
 
     Raises:
         CheckpointError, UnsupportedModelError: a head that does not fit the target, or of another variant.
+        ParityError: its graphs differ from torch.
     """
     progress.stage("build head", 1)
+    parts = _target_parts(target, tokenizer.size)
     head = build_head(
         checkpoint,
-        _target_parts(target, tokenizer_size),
+        parts,
         options.head_format,
         max_positions=target.max_positions,
         cache_dtype=options.cache_dtype,
@@ -66,6 +73,20 @@ def export_head(
         used = tuple(tensor for tensor in tensors if tensor.name in graph_plan.values)
         write_graph(model, graph_plan, used, weights_path.name, path)
         graphs[role] = file_entry(path)
+    parity = None
+    if options.parity:
+        progress.stage("compare head with torch", NUM_STEPS)
+        parity = check_head_parity(
+            head,
+            checkpoint,
+            parts,
+            target,
+            tensors,
+            folder=folder,
+            ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, target.max_positions)),
+            cache_dtype=options.cache_dtype,
+            advance=progress.advance,
+        )
     parameters = sum(math.prod(head.source.shape(name)) for name in checkpoint.tensors if name not in ("d2t", "t2d"))
     cache = head.cache
     entry = HeadEntry(
@@ -90,9 +111,10 @@ def export_head(
         format=options.head_format,
         parameters=parameters,
         source=checkpoint.id,
+        parity={} if parity is None else asdict(parity),
     )
     summary = HeadSummary(
-        head.kind, checkpoint.id, parameters, entry.weights.bytes, entry.format, head.taps, len(graphs)
+        head.kind, checkpoint.id, parameters, entry.weights.bytes, entry.format, head.taps, len(graphs), parity
     )
     return entry, summary
 

@@ -7,7 +7,7 @@ import json
 import re
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
@@ -123,6 +123,7 @@ class HeadEntry:
     format: str
     parameters: int
     source: str
+    parity: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,8 @@ def _read(kind: type[_T], data: object, where: str) -> _T:
     if not isinstance(data, dict):
         raise BundleCorruptError(f"{where} is {type(data).__name__}, expected an object")
     hints = typing.get_type_hints(kind)
-    optional = {field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}  # type: ignore[arg-type]
+    items = dataclasses.fields(kind)  # type: ignore[arg-type]
+    optional = {item.name for item in items if (item.default, item.default_factory) != (dataclasses.MISSING,) * 2}
     missing, unknown = hints.keys() - optional - data.keys(), data.keys() - hints.keys()
     if missing or unknown:
         what = f"lacks {', '.join(sorted(missing))}" if missing else f"has unknown {', '.join(sorted(unknown))}"

@@ -15,7 +15,7 @@ from .reference_model import StoredWeights, torch_logits, torch_streams
 from .taps_check import check_taps, tap_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from transformers import PretrainedConfig
@@ -95,10 +95,8 @@ def check_parity(
     if plan.logit_ids is not None:
         original = original[:, list(plan.logit_ids)]
     advance()
-    parity = Parity(*_compare(same, exported), *_compare(original, exported), float(len(ids)))
-    used = [_TOLERANCES[weight.format] for weight in plan.weights.values()]
-    _check(graph.stem, "the same integers", parity.kl, max(item.kl for item in used))
-    _check(graph.stem, "the original weights", parity.original_kl, max(item.original_kl for item in used))
+    parity = Parity(*compare(same, exported), *compare(original, exported), float(len(ids)))
+    check_kl(graph.stem, parity, {weight.format for weight in plan.weights.values()})
     return parity, tap_reference(ids, taps, expected_streams) if taps else None
 
 
@@ -112,8 +110,13 @@ def graph_logits(graph: Path, ids: list[int], cache_dtype: str) -> Array:
     return graph_outputs(graph, ids, cache_dtype, ["logits"])[0]
 
 
-def graph_outputs(graph: Path, ids: list[int], cache_dtype: str, names: list[str]) -> list[Array]:
-    """Outputs of the exported graph at every token, in two passes so that the cache is read back."""
+def graph_outputs(
+    graph: Path, ids: list[int], cache_dtype: str, names: list[str], rows: Mapping[str, Array] | None = None
+) -> list[Array]:
+    """Outputs of the exported graph at every token, in two passes so that the cache is read back.
+
+    rows: further inputs, with a row for each token.
+    """
     session = _session(graph)
     num_blocks = -(-len(ids) // _BLOCK_SIZE)
     caches = {}
@@ -122,7 +125,8 @@ def graph_outputs(graph: Path, ids: list[int], cache_dtype: str, names: list[str
             shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
             caches[port.name] = np.zeros(shape, dtype=_CACHE_TYPES[cache_dtype])
     split = 2 * len(ids) // 3
-    passes = [_run(session, caches, ids, span, names) for span in ((0, split), (split, len(ids)))]
+    spans = ((0, split), (split, len(ids)))
+    passes = [_run(session, caches, _pass_inputs(caches, ids, span, rows or {}), names) for span in spans]
     return [np.concatenate(parts) for parts in zip(*passes, strict=True)]
 
 
@@ -140,34 +144,46 @@ def _session(graph: Path) -> Any:
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
-def _run(
-    session: Any, caches: dict[str, Array], ids: list[int], span: tuple[int, int], names: list[str]
-) -> list[Array]:
-    """One pass over rows start..end of the sequence; the caches are bound, so the operator writes into them."""
+def run_rows(graph: Path, inputs: Mapping[str, Array], names: list[str]) -> list[Array]:
+    """Outputs of a graph without a cache."""
+    return _run(_session(graph), {}, inputs, names)
+
+
+def _pass_inputs(
+    caches: dict[str, Array], ids: list[int], span: tuple[int, int], rows: Mapping[str, Array]
+) -> dict[str, Array]:
+    """One pass over rows start..end of the sequence."""
     start, end = span
-    rows = end - start
+    num_rows = end - start
     num_blocks = next(iter(caches.values())).shape[0]
     inputs = {
         "input_ids": np.array(ids[start:end], dtype=np.int32),
         "position_ids": np.arange(start, end, dtype=np.int32),
-        "seq_starts": np.array([0, rows], dtype=np.int32),
+        "seq_starts": np.array([0, num_rows], dtype=np.int32),
         "context_lens": np.array([start], dtype=np.int32),
         "block_table": np.arange(num_blocks, dtype=np.int32)[None],
         "tree_mask": np.zeros(0, dtype=np.uint64),
-        "output_rows": np.arange(rows, dtype=np.int32),
+        "output_rows": np.arange(num_rows, dtype=np.int32),
+        HIDDEN_ROWS.name: np.arange(num_rows, dtype=np.int32),
     }
-    if len(names) > 1:
-        inputs[HIDDEN_ROWS.name] = inputs["output_rows"]
+    return inputs | {name: np.ascontiguousarray(values[start:end]) for name, values in rows.items()}
+
+
+def _run(session: Any, caches: dict[str, Array], inputs: Mapping[str, Array], names: list[str]) -> list[Array]:
+    """One pass; the caches are bound, so the operator writes into them."""
+    ports = {port.name for port in (*session.get_inputs(), *session.get_overridable_initializers())}
     binding = session.io_binding()
     for name, value in {**inputs, **caches}.items():
-        binding.bind_input(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
+        if name in ports:
+            binding.bind_input(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
     for name in names:
         binding.bind_output(name, "cpu")
     session.run_with_iobinding(binding)
     return [np.asarray(output) for output in binding.copy_outputs_to_cpu()]
 
 
-def _compare(reference: Array, found: Array) -> tuple[float, float, float, float]:
+def compare(reference: Array, found: Array) -> tuple[float, float, float, float]:
+    """Largest and mean difference of logits, KL in nats a row, and share of rows with the same largest one."""
     difference = np.abs(reference - found)
     left, right = _log_softmax(reference), _log_softmax(found)
     kl = (np.exp(left) * (left - right)).sum(axis=1).mean()
@@ -180,9 +196,20 @@ def _log_softmax(logits: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def _check(name: str, reference: str, kl: float, limit: float) -> None:
-    if not kl <= limit:  # also catches not-a-number
-        raise ParityError(
-            f"{name} differs from torch on {reference}: KL {kl:.4g} nats a token, the limit is {limit:g}; "
-            "try a finer weight format, or turn the parity check off"
-        )
+def check_kl(name: str, parity: Parity, formats: set[str]) -> None:
+    """Compares with the tolerance of the coarsest format used.
+
+    Raises:
+        ParityError: KL over it.
+    """
+    used = [_TOLERANCES[item] for item in formats]
+    limits = {
+        "the same integers": (parity.kl, max(item.kl for item in used)),
+        "the original weights": (parity.original_kl, max(item.original_kl for item in used)),
+    }
+    for reference, (kl, limit) in limits.items():
+        if not kl <= limit:  # also catches not-a-number
+            raise ParityError(
+                f"{name} differs from torch on {reference}: KL {kl:.4g} nats a token, the limit is {limit:g}; "
+                "try a finer weight format, or turn the parity check off"
+            )

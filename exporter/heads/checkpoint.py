@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -15,6 +16,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError, safe_open
 
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
 _INDEX = "model.safetensors.index.json"
@@ -26,6 +30,8 @@ _KINDS = {  # in order: the first whose pattern fits a tensor's name
     "medusa": re.compile(r"\d+\.0\.linear\.weight"),
     "eagle": re.compile(r"layers\.0\.self_attn\.q_proj\.weight"),
 }
+# A target's own multi-token prediction layers: the beginning of their tensors' names, found by that of their joint.
+_MTP = re.compile(r"(mtp\.(?=fc\.)|model\.layers\.\d+\.(?=eh_proj\.)|model\.mtp_layers\.\d+\.(?=input_proj\.))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class HeadCheckpoint:
     """A head's checkpoint; tensors stay on disk until they are read where the file's format allows it."""
 
     id: str
-    kind: str  # a key of _KINDS
+    kind: str  # a key of _KINDS, or "mtp"
     config: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
@@ -76,7 +82,7 @@ class HeadCheckpoint:
 
 
 def open_head(name: str) -> HeadCheckpoint:
-    """Opens a folder or hub id.
+    """Opens a folder or hub id: a head's, or a target's that has multi-token prediction layers.
 
     Raises:
         CheckpointError: no such folder or id, no weights, or a file that cannot be read.
@@ -84,11 +90,15 @@ def open_head(name: str) -> HeadCheckpoint:
     """
     folder = Path(name) if Path(name).exists() else _download(name)
     config = _config(folder)
-    tensors = _without_prefix(_tensors(folder))
-    kind = next((kind for kind, pattern in _KINDS.items() if any(map(pattern.match, tensors))), None)
+    tensors = _tensors(folder)
+    kind: str | None = "mtp"
+    if not _mtp_prefixes(tensors):
+        tensors = _without_prefix(tensors)
+        kind = next((kind for kind, pattern in _KINDS.items() if any(map(pattern.match, tensors))), None)
     if kind is None:
         raise UnsupportedModelError(
-            f"{name} is no head of a known layout ({', '.join(_KINDS)}): it has tensors such as {min(tensors)}"
+            f"{name} is no head of a known layout ({', '.join(_KINDS)}) and has no MTP layer: it has tensors such as "
+            f"{min(tensors)}"
         )
     return HeadCheckpoint(folder.name if folder == Path(name) else name, kind, config, tensors)
 
@@ -114,32 +124,58 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors; of a target with MTP layers these alone, as it may have many gigabytes of others."""
     index = folder / _INDEX
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     else:
-        names = [name for name in _FILES if (folder / name).is_file()][:1]
-    if not names:
-        raise CheckpointError(f"{folder} has no weights; expected one of {', '.join(_FILES)}")
+        found = [name for name in _FILES if (folder / name).is_file()][:1]
+        files = {tensor: name for name in found for tensor in _names(folder / name)}
+        if not found:
+            raise CheckpointError(f"{folder} has no weights; expected one of {', '.join(_FILES)}")
+        if not files:
+            raise CheckpointError(f"{folder / found[0]} holds no tensor")
+    prefixes = _mtp_prefixes(files)
+    wanted = {tensor: name for tensor, name in files.items() if not prefixes or tensor.startswith(prefixes)}
     tensors: dict[str, torch.Tensor] = {}
-    for name in names:
-        tensors.update(_file(folder / name))
-    if not tensors:
-        raise CheckpointError(f"{folder / names[0]} holds no tensor")
+    for name in sorted(set(wanted.values())):
+        tensors.update(_read(folder / name, {tensor for tensor, file in wanted.items() if file == name}))
     return tensors
 
 
-def _file(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (SafetensorError, OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{path} cannot be read as tensors alone: {str(error).splitlines()[0]}") from error
+def _mtp_prefixes(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple({found[1] for name in names if (found := _MTP.match(name))})
+
+
+def _names(path: Path) -> list[str]:
+    with _reading(path):
+        if path.suffix != ".safetensors":
+            return list(_unpickled(path))
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+
+
+def _read(path: Path, names: set[str]) -> dict[str, torch.Tensor]:
+    with _reading(path):
+        if path.suffix != ".safetensors":
+            return {name: tensor for name, tensor in _unpickled(path).items() if name in names}
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in names}
+
+
+def _unpickled(path: Path) -> dict[str, torch.Tensor]:
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     if not isinstance(loaded, dict) or not all(isinstance(item, torch.Tensor) for item in loaded.values()):
         raise CheckpointError(f"{path} is not a table of tensors")
     return loaded
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path} cannot be read as tensors alone: {str(error).splitlines()[0]}") from error
 
 
 def _without_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

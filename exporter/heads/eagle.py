@@ -16,15 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pilotfish.exporter import contract
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
-from pilotfish.exporter.rotary_tables import check_rope_type
 
+from .decoder_layer import DecoderLayer, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
 from .graph_builder import GraphBuilder, new_plan
-from .head_model import Array, CacheShape, HeadModel
+from .head_model import HeadModel
 from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from .checkpoint import HeadCheckpoint
 
 _NUM_TAPS = 3
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 def taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
@@ -61,12 +58,16 @@ def build(
     Raises:
         CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
     """
-    config = _config(checkpoint)
+    if checkpoint.setting("num_hidden_layers", 1) != 1:
+        raise UnsupportedModelError(
+            f"{checkpoint.id} has {checkpoint.config['num_hidden_layers']} layers; EAGLE heads of one are supported"
+        )
+    config = layer_config(checkpoint)
     source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
-    reader = _Reader(checkpoint, config, target, source, taps(checkpoint, target.num_layers))
+    reader = _Reader(UsedTensors(checkpoint), config, target, taps(checkpoint, target.num_layers))
     features = reader.features(GraphBuilder("features", plan, source))
     step = reader.step(GraphBuilder("step", plan, source), cache_dtype)
-    checkpoint.refuse_others(reader.known)
+    checkpoint.refuse_others(reader.tensors.names)
     return HeadModel(
         kind=checkpoint.kind,
         taps=reader.taps,
@@ -74,54 +75,27 @@ def build(
         state_size=config.hidden_size,
         num_logits=reader.num_logits,
         logit_ids=reader.logit_ids,
-        cache=CacheShape(config.num_attention_heads, config.num_key_value_heads, config.head_dim, max_positions),
+        cache=cache_shape(config, max_positions),
         graphs={"features": features, "step": step},
         plan=plan,
         source=source,
-        tables=_tables(config, max_positions),
+        tables=layer_tables(config, max_positions),
     )
 
 
-def _config(checkpoint: HeadCheckpoint) -> Any:
-    """The head's decoder layer as a Llama configuration."""
-    if checkpoint.setting("num_hidden_layers", 1) != 1:
-        raise UnsupportedModelError(
-            f"{checkpoint.id} has {checkpoint.config['num_hidden_layers']} layers; EAGLE heads of one are supported"
-        )
-    if checkpoint.setting("hidden_act", "silu") != "silu":
-        raise UnsupportedModelError(f"{checkpoint.id} has activation {checkpoint.config['hidden_act']}, not silu")
-    names = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
-    given = {name: checkpoint.setting(name) for name in names}
-    optional = ("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters")
-    given |= {name: checkpoint.config[name] for name in optional if checkpoint.config.get(name) is not None}
-    config = LlamaConfig(**given, max_position_embeddings=checkpoint.config.get("max_position_embeddings", 2048))
-    check_rope_type(config)
-    return config
-
-
-def _tables(config: LlamaConfig, num_positions: int) -> dict[str, Array]:
-    with torch.no_grad():
-        cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(num_positions)[None])
-    half = cos.shape[-1] // 2
-    return {name: table[0, :, :half].contiguous().numpy() for name, table in (("cos", cos), ("sin", sin))}
-
-
 class _Reader:
-    """Builds the two graphs and remembers which tensors it read."""
+    """Builds the two graphs."""
 
     def __init__(
         self,
-        checkpoint: HeadCheckpoint,
+        tensors: UsedTensors,
         config: Any,  # a LlamaConfig, whose fields may be None until it has filled them in
         target: TargetParts,
-        source: TensorSource,
         taps: tuple[int, ...],
     ) -> None:
-        self._checkpoint, self._config, self._target, self._source = checkpoint, config, target, source
-        self.taps = taps
-        self.known: set[str] = set()
+        checkpoint = tensors.checkpoint
+        self.tensors, self._config, self._target, self.taps = tensors, config, target, taps
         self._is_third = checkpoint.kind == "eagle3"
-        self._layer = "midlayer" if self._is_third else "layers.0"
         if not self._is_third and config.hidden_size != target.hidden_size:
             raise CheckpointError(
                 f"{checkpoint.id} is for a hidden size of {config.hidden_size}, {target.id} has {target.hidden_size}"
@@ -131,6 +105,7 @@ class _Reader:
                 f"{checkpoint.id} knows {config.vocab_size} ids; {target.id} has the {target.tokenizer_size} of its "
                 "tokenizer"
             )
+        self._layer = DecoderLayer(tensors, "midlayer." if self._is_third else "layers.0.", config)
         self.logit_ids = self._read_map() if self._is_third else None
         self.num_logits = len(self.logit_ids) if self.logit_ids else target.vocab_size
         if self.logit_ids == tuple(range(self.num_logits)):
@@ -138,12 +113,12 @@ class _Reader:
 
     def features(self, graph: GraphBuilder) -> tuple[ir.Model, Plan]:
         """aux_hidden.{k} of the target -> features, the states that the layer starts from."""
-        target, hidden = self._target, self._config.hidden_size
+        target, hidden, tensors = self._target, self._config.hidden_size, self.tensors
         streams = [graph.input(contract.aux_hidden(tap), "f32", ("num_rows", target.hidden_size)) for tap in self.taps]
         if self._is_third:
-            weight = self._name("fc.weight", hidden, _NUM_TAPS * target.hidden_size)
+            weight = tensors.name("fc.weight", hidden, _NUM_TAPS * target.hidden_size)
             joined = graph.op("Concat", *streams, attributes={"axis": 1})
-            result = graph.linear(joined, "fc", [weight], bias=self._optional("fc.bias", hidden))
+            result = graph.linear(joined, "fc", [weight], bias=tensors.optional("fc.bias", hidden))
         else:
             result = graph.rms_norm(streams[0], "final_norm", target.final_norm, target.norm_epsilon)
         graph.output(result, "features", ("num_rows", hidden))
@@ -152,28 +127,16 @@ class _Reader:
     def step(self, graph: GraphBuilder, cache_dtype: str) -> tuple[ir.Model, Plan]:
         """The contract's inputs and `features` -> logits and next_features of the asked rows."""
         config, hidden = self._config, self._config.hidden_size
-        shared = {port.name: graph.input(port.name, port.dtype, port.axes) for port in contract.INPUTS}
-        state = graph.input("features", "f32", ("num_tokens", hidden))
-        cache_axes = (*contract.CACHE_AXES[:2], config.num_key_value_heads, config.head_dim)
-        caches = [graph.input(name(0), cache_dtype, cache_axes) for name in (contract.key_cache, contract.value_cache)]
-        token = graph.embedding(shared["input_ids"], "embedding", self._embedding())
-        joined, residual = self._join(graph, token, state)
-        qkv = graph.linear(
-            joined, "qkv", self._qkv(joined_size=2 * hidden if self._is_third else hidden), bias=self._bias()
-        )
-        attended = self._attend(graph, qkv, shared, caches)
-        width = config.num_attention_heads * config.head_dim
-        output = graph.linear(attended, "o", [self._part("self_attn.o_proj.weight", hidden, width)], residual=residual)
-        post_norm = (self._part("post_attention_layernorm.weight", hidden), config.rms_norm_eps)
-        middle = config.intermediate_size
-        gate_up = [self._part(f"mlp.{part}_proj.weight", middle, hidden) for part in ("gate", "up")]
-        gated = graph.linear(output, "gate_up", gate_up, norm=post_norm, swiglu=True)
-        down = [self._part("mlp.down_proj.weight", hidden, middle)]
-        result = graph.linear(gated, "down", down, residual=output)
-        kept = graph.op("Gather", result, shared["output_rows"], attributes={"axis": 0})
+        inputs = step_inputs(graph, config, hidden, cache_dtype)
+        token = graph.embedding(inputs.shared["input_ids"], "embedding", self._embedding())
+        joined, residual = self._join(graph, token, inputs.features)
+        columns = 2 * hidden if self._is_third else hidden
+        result = self._layer.add(graph, inputs, joined, residual, columns=columns)
+        kept = graph.op("Gather", result, inputs.shared["output_rows"], attributes={"axis": 0})
         if self._is_third:
-            norm = (self._name("norm.weight", hidden), config.rms_norm_eps)
-            logits = graph.linear(kept, "lm_head", [self._name("lm_head.weight", self.num_logits, hidden)], norm=norm)
+            norm = (self.tensors.name("norm.weight", hidden), config.rms_norm_eps)
+            weight = self.tensors.name("lm_head.weight", self.num_logits, hidden)
+            logits = graph.linear(kept, "lm_head", [weight], norm=norm)
         else:
             logits = graph.linear(kept, "lm_head", [self._target.lm_head])
         graph.output(logits, "logits", ("num_outputs", self.num_logits))
@@ -185,73 +148,37 @@ class _Reader:
         hidden, epsilon = self._config.hidden_size, self._config.rms_norm_eps
         if not self._is_third:
             joined = graph.op("Concat", token, state, attributes={"axis": 1})
-            weight = self._name("fc.weight", hidden, 2 * hidden)
-            joined = graph.linear(joined, "fc", [weight], bias=self._optional("fc.bias", hidden))
+            weight = self.tensors.name("fc.weight", hidden, 2 * hidden)
+            joined = graph.linear(joined, "fc", [weight], bias=self.tensors.optional("fc.bias", hidden))
             return joined, joined
         parts = []
         for value, norm in ((token, "input_layernorm"), (state, "hidden_norm")):
-            parts.append(graph.rms_norm(value, norm, self._part(f"{norm}.weight", hidden), epsilon))
+            parts.append(graph.rms_norm(value, norm, self._layer.part(f"{norm}.weight", hidden), epsilon))
         return graph.op("Concat", *parts, attributes={"axis": 1}), state
-
-    def _attend(
-        self, graph: GraphBuilder, qkv: ir.Value, shared: dict[str, ir.Value], caches: list[ir.Value]
-    ) -> ir.Value:
-        config = self._config
-        attributes: dict[str, str | int | float] = {
-            "num_heads": config.num_attention_heads,
-            "num_kv_heads": config.num_key_value_heads,
-            "head_dim": config.head_dim,
-            "rotary_dim": config.head_dim,
-            "interleaved": 0,
-            "scale": config.head_dim**-0.5,
-            "sliding_window": 0,
-            "softcap": 0.0,
-            "norm_epsilon": 0.0,
-        }
-        inputs = [shared[name] for name in contract.ATTENTION_INPUTS]
-        tables = [graph.plan.value(name) for name in ("cos", "sin")]
-        return graph.op(
-            "PagedAttention", qkv, *inputs, *tables, *caches, None, None, domain=contract.DOMAIN, attributes=attributes
-        )
 
     def _embedding(self) -> str:
         """The head's own embedding of the target's width, else the target's."""
-        if "embed_tokens.weight" in self._checkpoint.tensors:
-            return self._name("embed_tokens.weight", self._config.vocab_size, self._config.hidden_size)
-        if self._config.hidden_size != self._target.hidden_size:
+        checkpoint, config = self.tensors.checkpoint, self._config
+        if "embed_tokens.weight" in checkpoint.tensors:
+            return self.tensors.name("embed_tokens.weight", config.vocab_size, config.hidden_size)
+        if config.hidden_size != self._target.hidden_size:
             raise CheckpointError(
-                f"{self._checkpoint.id} has no embed_tokens.weight, and the embedding of {self._target.id} has "
-                f"{self._target.hidden_size} columns, not {self._config.hidden_size}"
+                f"{checkpoint.id} has no embed_tokens.weight, and the embedding of {self._target.id} has "
+                f"{self._target.hidden_size} columns, not {config.hidden_size}"
             )
         return self._target.embedding
 
-    def _qkv(self, joined_size: int) -> list[str]:
-        return [
-            self._part(f"self_attn.{part}.weight", size, joined_size)
-            for part, size in zip(_PROJECTIONS, self._qkv_sizes(), strict=True)
-        ]
-
-    def _bias(self) -> list[str]:
-        names = [f"{self._layer}.self_attn.{part}.bias" for part in _PROJECTIONS]
-        if names[0] not in self._checkpoint.tensors:
-            return []
-        return [self._name(name, size) for name, size in zip(names, self._qkv_sizes(), strict=True)]
-
-    def _qkv_sizes(self) -> tuple[int, int, int]:
-        config = self._config
-        keys = config.num_key_value_heads * config.head_dim
-        return config.num_attention_heads * config.head_dim, keys, keys
-
     def _read_map(self) -> tuple[int, ...]:
         """d2t: row j of the logits is about token j + d2t[j]; t2d, which tokens are among them, says the same."""
-        tensors, name = self._checkpoint.tensors, self._checkpoint.id
-        num_logits = int(self._checkpoint.setting("draft_vocab_size", self._config.vocab_size))
+        checkpoint = self.tensors.checkpoint
+        tensors, name = checkpoint.tensors, checkpoint.id
+        num_logits = int(checkpoint.setting("draft_vocab_size", self._config.vocab_size))
         if "d2t" not in tensors:
             if num_logits != self._config.vocab_size:
                 raise CheckpointError(f"{name} scores {num_logits} of {self._config.vocab_size} ids, but has no d2t")
             return tuple(range(num_logits))
-        offsets = self._checkpoint.tensor("d2t", num_logits).tolist()
-        self.known |= {"d2t", "t2d"}
+        offsets = checkpoint.tensor("d2t", num_logits).tolist()
+        self.tensors.names |= {"d2t", "t2d"}
         ids = tuple(row + int(offset) for row, offset in enumerate(offsets))
         if list(ids) != sorted(set(ids)) or ids[0] < 0 or ids[-1] >= self._target.tokenizer_size:
             raise CheckpointError(
@@ -261,14 +188,3 @@ class _Reader:
         if "t2d" in tensors and torch.nonzero(tensors["t2d"]).flatten().tolist() != list(ids):
             raise CheckpointError(f"{name}: t2d names other tokens than d2t")
         return ids
-
-    def _part(self, name: str, *shape: int) -> str:
-        return self._name(f"{self._layer}.{name}", *shape)
-
-    def _name(self, name: str, *shape: int) -> str:
-        self._checkpoint.tensor(name, *shape)
-        self.known.add(name)
-        return name
-
-    def _optional(self, name: str, *shape: int) -> list[str]:
-        return [self._name(name, *shape)] if name in self._checkpoint.tensors else []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .checkpoint import HeadCheckpoint
 
-_EPSILON = 1e-6
+EPSILON = 1e-6
 _SCALE = "input_scale"
 
 
@@ -52,7 +52,7 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
             f"{checkpoint.id} is for a hidden size of {emb_dim} and {vocab} ids; {target.id} has {target.hidden_size} "
             f"and the {target.tokenizer_size} of its tokenizer"
         )
-    names = [_stage_names(checkpoint, stage) for stage in range(num_stages)]
+    names = [stage_names(checkpoint, stage) for stage in range(num_stages)]
     for stage, parts in enumerate(names):
         checkpoint.tensor(parts["emb"], vocab, inner)
         checkpoint.tensor(parts["proj"], inner, inner if stage else emb_dim)
@@ -99,13 +99,19 @@ _PARTS = {
 }
 
 
-def _stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
+def stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
     """Tensor of each part; tied stages share all but the first projection, whose input may have another size."""
     tied = bool(checkpoint.config.get("tie_weights"))
     return {
         part: f"{name}.{min(stage, 1 if part == 'proj' else 0) if tied else stage}.{kind}"
         for part, (name, kind) in _PARTS.items()
     }
+
+
+def stage_weights(num_stages: int, inner: int) -> tuple[float, float]:
+    """What state and token are weighted by."""
+    state_weight = 0.5 ** (0.5 / num_stages)
+    return state_weight, math.sqrt((1 - state_weight**2) * inner / 2)
 
 
 def _stage(
@@ -128,12 +134,11 @@ def _stage(
         stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", target.hidden_size))
         state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
         if scale_input:
-            state = graph.rms_norm(state, _SCALE, _SCALE, _EPSILON)
-    state_weight = 0.5 ** (0.5 / num_stages)
-    token_weight = math.sqrt((1 - state_weight**2) * inner / 2)
+            state = graph.rms_norm(state, _SCALE, _SCALE, EPSILON)
+    state_weight, token_weight = stage_weights(num_stages, inner)
     token = graph.embedding(ids, parts["emb"].removesuffix(".weight"), parts["emb"], token_weight / state_weight)
     mixed = graph.linear(state, parts["proj"].removesuffix(".weight"), [parts["proj"]], residual=token)
-    scaled = graph.rms_norm(mixed, parts["scale"], parts["scale"], _EPSILON)
+    scaled = graph.rms_norm(mixed, parts["scale"], parts["scale"], EPSILON)
     shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
     result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
     logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])

@@ -33,7 +33,9 @@ DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding
 DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_OWN} int4.")]
 Head = Annotated[
     str | None,
-    typer.Option(help="Medusa heads, an MLP speculator or an EAGLE head for TARGET: a hub id or folder."),
+    typer.Option(
+        help="Medusa heads, an MLP speculator or an EAGLE head: a hub id or folder; TARGET itself for its MTP layer."
+    ),
 ]
 HeadFormat = Annotated[str, typer.Option(help="Format of the head's matrices.")]
 DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]

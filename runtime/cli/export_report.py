@@ -14,6 +14,7 @@ from .console import note, out, show, table
 
 if TYPE_CHECKING:
     from pilotfish.exporter import ExportResult, ModelSummary
+    from pilotfish.exporter.head_export import HeadSummary
 
 
 class ExportBars(Bars):
@@ -62,14 +63,13 @@ def show_result(result: ExportResult) -> None:
             f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
             f"{format_bytes(head.bytes)}, reads the streams into layers {', '.join(map(str, head.taps))}"
         )
-    for model in result.models:
-        if model.parity is not None:
-            differences = ", ".join(f"{key} {value:.4g}" for key, value in _parity(model).items())
-            show(f"{model.name} against torch: {differences}")
-
-
-def _parity(model: ModelSummary) -> dict[str, Any]:
-    return {key: value for key, value in dataclasses.asdict(model)["parity"].items() if not isinstance(value, str)}
+    compared: list[tuple[str, ModelSummary | HeadSummary]] = [(model.name, model) for model in result.models]
+    if result.head is not None:
+        compared.append(("head", result.head))
+    for name, part in compared:
+        if part.parity is not None:
+            differences = ", ".join(f"{key} {value:.4g}" for key, value in dataclasses.asdict(part.parity).items())
+            show(f"{name} against torch: {differences}")
 
 
 def numbers(result: ExportResult) -> dict[str, Any]:

@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 import tiny_heads
 import torch
+from head_runs import TOLERANCE, assert_close, run, run_steps, tap
 from head_target import F32, IDS, NUM_LAYERS, HeadTarget, export_onto
 from reference import heads as reference
 
-from pilotfish.bindings import library_path
 from pilotfish.exporter import ExportOptions, check_bundle, export
-from pilotfish.exporter.errors import BundleCorruptError
+from pilotfish.exporter.errors import BundleCorruptError, ParityError
+from pilotfish.exporter.heads.graph_builder import GraphBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from command_line import CommandLine
 
-    from pilotfish.exporter.manifest import HeadEntry
-
-TOLERANCE = 1e-4
-BLOCK_SIZE = 16
-
 
 @pytest.fixture(scope="module", params=["llama", "llama_tied"])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HeadTarget:
     torch.set_num_threads(1)
     return HeadTarget(tmp_path_factory.mktemp("heads"), request.param)
-
-
-def run(folder: Path, role: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.register_custom_ops_library(str(library_path()))
-    path = str(folder / f"head.{role}.onnx")
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    arrays = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
-    assert sorted(arrays) == sorted(port.name for port in session.get_inputs())
-    binding = session.io_binding()
-    for name, value in arrays.items():
-        binding.bind_input(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
-    names = [port.name for port in session.get_outputs()]
-    for name in names:
-        binding.bind_output(name, "cpu")
-    session.run_with_iobinding(binding)
-    return dict(zip(names, binding.copy_outputs_to_cpu(), strict=True))
-
-
-def tap(target: HeadTarget, head: HeadEntry) -> dict[str, np.ndarray]:
-    return {f"aux_hidden.{index}": target.streams[index].numpy() for index in head.taps}
-
-
-def assert_close(found: np.ndarray, expected: torch.Tensor) -> None:
-    np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("file", ["medusa_lm_head.pt", "medusa_lm_head.safetensors", "model.safetensors"])
@@ -88,32 +58,6 @@ def test_mlp_speculator(target: HeadTarget, tmp_path: Path, *, tie: bool, scale:
         assert_close(found["next_state"], next_state)
         assert_close(found["logits"], logits)
         state = {"state": found["next_state"]}
-
-
-def step_inputs(features: np.ndarray, caches: dict[str, np.ndarray], start: int, end: int) -> dict[str, Any]:
-    rows = end - start
-    return {
-        "input_ids": np.array([*IDS[1:], 42][start:end], dtype=np.int32),
-        "position_ids": np.arange(start, end, dtype=np.int32),
-        "seq_starts": np.array([0, rows], dtype=np.int32),
-        "context_lens": np.array([start], dtype=np.int32),
-        "block_table": np.zeros((1, 1), dtype=np.int32),
-        "tree_mask": np.zeros(0, dtype=np.uint64),
-        "output_rows": np.arange(rows, dtype=np.int32),
-        "features": features,
-        **caches,
-    }
-
-
-def run_steps(out: Path, head: HeadEntry, features: np.ndarray) -> dict[str, np.ndarray]:
-    """Two passes, so that the cache is read back."""
-    cache = head.cache
-    shape = (1, BLOCK_SIZE, cache.num_kv_heads, cache.head_dim)
-    caches = {name: np.zeros(shape, dtype=np.float32) for name in ("key_cache.0", "value_cache.0")}
-    passes = [
-        run(out, "step", step_inputs(features[start:end], caches, start, end)) for start, end in ((0, 7), (7, len(IDS)))
-    ]
-    return {name: np.concatenate([found[name] for found in passes]) for name in passes[0]}
 
 
 @pytest.mark.parametrize(("embedding", "bias"), [(True, True), (False, False)])
@@ -191,3 +135,32 @@ def test_the_command_exports_a_head(target: HeadTarget, tmp_path: Path, cli: Com
     assert finished.exit_code == 0, finished.err
     assert "head: medusa from medusa" in finished.out
     assert check_bundle(tmp_path / "o").head.format == "int4"
+
+
+@pytest.mark.parametrize("kind", ["medusa", "mlp_speculator", "eagle", "eagle3"])
+def test_an_export_compares_the_head_with_torch(target: HeadTarget, tmp_path: Path, kind: str) -> None:
+    head = tiny_heads.save_head(tmp_path / "head", *getattr(tiny_heads, kind)())
+    result = export(str(target.folder), tmp_path / "out", head=str(head), options=replace(F32, parity=True))
+    parity = result.head.parity
+    assert parity.max_difference < TOLERANCE
+    assert parity.original_max_difference < TOLERANCE
+    assert parity.top1_agreement == 1
+    assert check_bundle(tmp_path / "out").head.parity == asdict(parity)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "mlp_speculator", "eagle", "eagle3"])
+def test_an_export_fails_when_the_head_differs_from_torch(
+    target: HeadTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    tensors, config = getattr(tiny_heads, kind)()
+    head = tiny_heads.save_head(tmp_path / "head", tensors, config)
+    linear = GraphBuilder.linear
+
+    def wrong(self: GraphBuilder, x: Any, name: str, sources: Any, **options: Any) -> Any:
+        result = linear(self, x, name, sources, **options)
+        return self.op("Add", result, result) if name.startswith("lm_head") else result
+
+    monkeypatch.setattr(GraphBuilder, "linear", wrong)
+    with pytest.raises(ParityError, match="head differs from torch on the same integers"):
+        export(str(target.folder), tmp_path / "out", head=str(head), options=replace(F32, parity=True))
+    assert not (tmp_path / "out").exists()

@@ -68,11 +68,42 @@ def eagle3(tokens: Tensor, state: Tensor, tensors: Tensors, config: Tensors) -> 
     return result, rms_norm(result, tensors["norm.weight"], epsilon) @ tensors["lm_head.weight"].T
 
 
+def mtp(  # noqa: PLR0917 - as eagle
+    token: Tensor, state: Tensor, tensors: Tensors, config: Tensors, layout: Any, n: int
+) -> tuple[Tensor, Tensor]:
+    """A multi-token prediction layer: embeddings of tokens and states after the target's final norm, each
+    [rows, hidden] -> (what the next step takes for states, what the output layer reads).
+
+    layout: names of the parts, in which {n} is the number of the target's layers.
+    """
+    names = {key: getattr(layout, key).format(n=n) for key in ("joint", "layer", "final_norm")}
+    epsilon = config["rms_norm_eps"]
+    parts = [
+        rms_norm(x, tensors[f"{norm.format(n=n)}.weight"], epsilon)
+        for x, norm in ((token, layout.embedding_norm), (state, layout.state_norm))
+    ]
+    x = torch.cat(parts[::-1] if layout.state_first else parts, dim=1) @ tensors[f"{names['joint']}.weight"].T
+    layer = names["layer"].removesuffix(".")
+    result = _after_attention(
+        rms_norm(x, tensors[f"{layer}.input_layernorm.weight"], epsilon), x, tensors, layer, config
+    )
+    normed = rms_norm(result, tensors[f"{names['final_norm']}.weight"], epsilon)
+    return normed if layout.passes_normed else result, normed
+
+
 def _after_attention(x: Tensor, residual: Tensor, tensors: Tensors, layer: str, config: Tensors) -> Tensor:
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     part = {name: tensors[f"{layer}.self_attn.{name}_proj.weight"] for name in ("q", "k", "v", "o")}
     dim = part["q"].shape[0] // heads
-    q, k, v = ((x @ part[name].T).reshape(len(x), -1, dim) for name in ("q", "k", "v"))
+    q, k, v = (
+        (x @ part[name].T + tensors.get(f"{layer}.self_attn.{name}_proj.bias", torch.zeros(1))).reshape(len(x), -1, dim)
+        for name in ("q", "k", "v")
+    )
+    if f"{layer}.self_attn.q_norm.weight" in tensors:
+        q, k = (
+            rms_norm(y, tensors[f"{layer}.self_attn.{name}_norm.weight"], config["rms_norm_eps"])
+            for name, y in (("q", q), ("k", k))
+        )
     q, k = _rotate(q, config["rope_theta"]), _rotate(k, config["rope_theta"])
     rows = []
     for position in range(len(x)):
