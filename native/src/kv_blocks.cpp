@@ -76,7 +76,8 @@ Sequence::Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens, Cach
       max_blocks_(num_blocks_for(max_tokens, block_size)),
       table_(std::move(prefix.table)),
       num_target_tokens_(prefix.num_target_tokens),
-      num_draft_tokens_(prefix.num_draft_tokens) {
+      num_draft_tokens_(prefix.num_draft_tokens),
+      num_head_tokens_(prefix.num_head_tokens) {
   table_.reserve(max_blocks_);
   if (!pool_.book(num_booked())) {
     for (const int32_t block_id : table_) pool_.release(block_id);
@@ -92,7 +93,7 @@ Sequence::~Sequence() {
 CachedPrefix Sequence::hand_over() noexcept {
   pool_.unbook(num_booked());
   max_blocks_ = 0;
-  return {std::exchange(table_, {}), num_target_tokens_, num_draft_tokens_};
+  return {std::exchange(table_, {}), num_target_tokens_, num_draft_tokens_, num_head_tokens_};
 }
 
 void Sequence::grow_to(int32_t num_tokens) noexcept {

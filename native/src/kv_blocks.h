@@ -52,6 +52,7 @@ struct CachedPrefix {
   std::vector<int32_t> table;
   int32_t num_target_tokens = 0;
   int32_t num_draft_tokens = 0;  // at most num_target_tokens: the draft may lag behind
+  int32_t num_head_tokens = 0;  // slots of a head's cache, each of its token and the one after it: less than the target
 };
 
 // The cache of one request: a table of blocks and how many tokens each model has committed into them. Move-only.
@@ -66,6 +67,8 @@ class Sequence {
   int32_t max_tokens() const noexcept { return max_tokens_; }
   int32_t num_target_tokens() const noexcept { return num_target_tokens_; }
   int32_t num_draft_tokens() const noexcept { return num_draft_tokens_; }
+  int32_t num_head_tokens() const noexcept { return num_head_tokens_; }
+  void set_num_head_tokens(int32_t num_tokens) noexcept { num_head_tokens_ = num_tokens; }
   std::span<const int32_t> block_table() const noexcept { return table_; }
 
   // Ends the sequence and hands its blocks over.
@@ -85,6 +88,7 @@ class Sequence {
   std::vector<int32_t> table_;
   int32_t num_target_tokens_ = 0;
   int32_t num_draft_tokens_ = 0;
+  int32_t num_head_tokens_ = 0;
 };
 
 // Room for one round. commit() keeps what was decided, for both models at once; without it the destructor puts the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <tuple>
 #include <utility>
 
 namespace pilotfish {
@@ -13,7 +14,8 @@ int32_t common_length(std::span<const int32_t> a, std::span<const int32_t> b) no
 
 }  // namespace
 
-PrefixCache::PrefixCache(BlockPool& pool, int32_t block_size) : pool_(pool), block_size_(block_size) {
+PrefixCache::PrefixCache(BlockPool& pool, int32_t block_size, int32_t lookahead)
+    : pool_(pool), block_size_(block_size), lookahead_(lookahead) {
   entries_.reserve(pool.num_blocks());  // retain() allocates nothing
 }
 
@@ -44,11 +46,17 @@ CachedPrefix PrefixCache::share_longest(std::span<const int32_t> tokens, int32_t
   CachedPrefix found;
   auto best = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const int32_t num_target = common_length(tokens, entry->tokens);
+    const int32_t num_common = common_length(tokens, entry->tokens);
+    const int32_t num_target = num_common % block_size_ == 0 ? std::max(num_common - lookahead_, 0) : num_common;
     const int32_t num_draft = std::min(num_target, entry->cached.num_draft_tokens);
-    if (std::pair(num_target, num_draft) <= std::pair(found.num_target_tokens, found.num_draft_tokens)) continue;
+    const int32_t num_head = std::clamp(num_common - lookahead_, 0, entry->cached.num_head_tokens);
+    if (std::tuple(num_target, num_draft, num_head) <=
+        std::tuple(found.num_target_tokens, found.num_draft_tokens, found.num_head_tokens)) {
+      continue;
+    }
     found.num_target_tokens = num_target;
     found.num_draft_tokens = num_draft;
+    found.num_head_tokens = num_head;
     best = entry;
   }
   if (best == entries_.end()) return found;
@@ -65,6 +73,7 @@ void PrefixCache::retain(std::vector<int32_t> tokens, CachedPrefix ended) noexce
   assert(static_cast<int32_t>(entry.tokens.size()) == entry.cached.num_target_tokens);
   const auto covers = [](const Entry& longer, const Entry& shorter) {
     return longer.cached.num_draft_tokens >= shorter.cached.num_draft_tokens &&
+           longer.cached.num_head_tokens >= shorter.cached.num_head_tokens &&
            common_length(longer.tokens, shorter.tokens) == shorter.cached.num_target_tokens;
   };
   std::erase_if(entries_, [&](Entry& other) {

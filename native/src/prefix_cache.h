@@ -15,8 +15,9 @@ namespace pilotfish {
 // than is available calls adopt(), which evicts the least recently used sequences first.
 class PrefixCache {
  public:
+  // What a slot holds is of its token and of `lookahead` further ones, at most 1: a head's cache is one token ahead.
   // The pool must outlive the cache.
-  PrefixCache(BlockPool& pool, int32_t block_size);
+  PrefixCache(BlockPool& pool, int32_t block_size, int32_t lookahead = 0);
   PrefixCache(PrefixCache&&) = delete;
   ~PrefixCache();
 
@@ -31,7 +32,8 @@ class PrefixCache {
   // The longest beginning of `tokens` that is retained, for a sequence of num_blocks blocks, and room for booking the
   // rest of them as far as evicting gives it. Whole blocks are shared with their other owners: what is written to them
   // again, a draft that lags behind the target, are the same keys and values. The last block, when it is not full, is
-  // the sequence's own: a copy, or the block itself if nobody else owns it any more.
+  // the sequence's own: a copy, or the block itself if nobody else owns it any more. With a lookahead it never is full:
+  // what follows its last token is another one.
   Adopted adopt(std::span<const int32_t> tokens, int32_t num_blocks);
 
   // Retains `tokens`, as many as `ended` has of the target. Takes over the blocks; drops what this one makes useless.
@@ -53,6 +55,7 @@ class PrefixCache {
 
   BlockPool& pool_;
   const int32_t block_size_;
+  const int32_t lookahead_;
   std::vector<Entry> entries_;  // least recently used first
 };
 

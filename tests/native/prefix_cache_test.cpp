@@ -29,7 +29,8 @@ struct Open {
 };
 
 struct World {
-  explicit World(int32_t num_blocks) : pool(num_blocks), cache(pool, kBlockSize), pages(num_blocks * kBlockSize, -1) {}
+  explicit World(int32_t num_blocks, int32_t lookahead = 0)
+      : pool(num_blocks), cache(pool, kBlockSize, lookahead), pages(num_blocks * kBlockSize, -1) {}
 
   // Opens a sequence and checks that its blocks hold what it was told they hold.
   Open open(const Tokens& prompt, int32_t max_tokens) {
@@ -107,6 +108,27 @@ void test_the_last_token_of_a_prompt_always_runs() {
   Open first = run(world, count_to(8), 8);
   world.close(first);
   CHECK_EQ(world.open(count_to(8), 8).sequence->num_target_tokens(), 7);
+}
+
+// Slot i of a head's cache is of the tokens i and i + 1.
+void test_a_heads_slots_are_shared_only_with_their_next_token() {
+  World world(16, 1);
+  Open first = world.open(count_to(13), 20);
+  world.advance(first, 13, 0);
+  first.sequence->set_num_head_tokens(12);
+  const Tokens table(first.sequence->block_table().begin(), first.sequence->block_table().end());
+  world.close(first);
+  Open same = world.open(count_to(20), 20);
+  CHECK_EQ(same.sequence->num_target_tokens(), 13);
+  CHECK_EQ(same.sequence->num_head_tokens(), 12);
+  Tokens prompt = count_to(20);
+  for (size_t i = 8; i < prompt.size(); ++i) prompt[i] += 100;
+  Open other = world.open(prompt, 20);
+  CHECK_EQ(other.sequence->num_target_tokens(), 7);
+  CHECK_EQ(other.sequence->num_head_tokens(), 7);
+  CHECK_EQ(other.sequence->block_table()[0], table[0]);
+  CHECK(other.sequence->block_table()[1] != table[1]);
+  CHECK_EQ(world.open(count_to(6), 20).sequence->num_head_tokens(), 4);
 }
 
 void test_the_draft_is_restored_as_far_as_it_got() {
@@ -209,6 +231,7 @@ void test_random_conversations() {
 int main() {
   test_the_next_turn_starts_where_the_last_one_ended();
   test_the_last_token_of_a_prompt_always_runs();
+  test_a_heads_slots_are_shared_only_with_their_next_token();
   test_the_draft_is_restored_as_far_as_it_got();
   test_branches_do_not_write_into_each_other();
   test_eviction_takes_the_oldest_first();
