@@ -1,0 +1,28 @@
+// Trees are drafted with a small model that shares the target's vocabulary: its rows are the sequence's tokens.
+#pragma once
+
+#include "drafters/draft_rows.h"
+
+namespace pilotfish {
+
+class ModelRows final : public DraftRows {
+ public:
+  // `model` must outlive it.
+  ModelRows(Model& model, int32_t prefill_chunk) : model_(model), prefill_chunk_(prefill_chunk) {}
+
+  Source source() const noexcept override { return Source::kDraft; }
+  int32_t num_logits() const noexcept override { return model_.num_logits(); }
+  std::span<const int32_t> logit_ids() const noexcept override { return model_.logit_ids(); }
+  int32_t max_rows() const noexcept override { return model_.limits().max_outputs; }
+  std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
+  Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+
+ private:
+  // The model sees a sequence of its own, which begins with request.first_token: the blocks of that.
+  std::span<const int32_t> table(const DraftRequest& request) const noexcept;
+
+  Model& model_;
+  const int32_t prefill_chunk_;
+};
+
+}  // namespace pilotfish
