@@ -6,6 +6,7 @@ set(pilotfish_engine_sources
   src/sampling_options.cpp
   src/sha256.cpp
   src/atomic_file.cpp
+  src/manifest_json.cpp
   src/manifest.cpp
   src/pages.cpp
   src/bundle_files.cpp
@@ -18,7 +19,10 @@ set(pilotfish_engine_sources
   src/cuda_build.cpp
   src/pass_buffers.cpp
   src/kv_cache.cpp
+  src/hidden_rows.cpp
   src/model.cpp
+  src/head.cpp
+  src/row_graph.cpp
   src/row_math.cpp
   src/row_select.cpp
   src/candidates.cpp

@@ -52,6 +52,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
   const ModelLimits limits{.num_threads = options.num_threads,
                            .max_rows = std::max(options.prefill_chunk, options.max_draft_tokens + 1),
                            .max_outputs = options.max_draft_tokens + 1,
+                           .max_hidden = 0,
                            .max_context = plan_.max_context,
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};

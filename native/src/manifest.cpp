@@ -1,129 +1,21 @@
 #include "manifest.h"
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <limits>
 
-#include "nlohmann/json.hpp"
-#include "status.h"
+#include "manifest_json.h"
+#include "token_tree.h"
 
 namespace pilotfish {
 namespace {
 
-using Json = nlohmann::json;
-
-// A JSON object with the path that led to it, so that a message can say which value is wrong.
-class Node {
- public:
-  Node(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json_.is_object()) wrong("an object");
-  }
-
-  bool has(const char* key) const { return json_.contains(key); }
-  bool has_value(const char* key) const { return has(key) && !json_.at(key).is_null(); }
-  Node object(const char* key) const { return Node(at(key), where_ + "." + key); }
-
-  std::string text(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_string()) wrong(key, "a string", value);
-    return value.get<std::string>();
-  }
-
-  int64_t integer(const char* key, int64_t least, int64_t most = std::numeric_limits<int32_t>::max()) const {
-    return integer_of(at(key), key, least, most);
-  }
-
-  std::vector<int64_t> integers(const char* key, int64_t least, int64_t most) const {
-    std::vector<int64_t> values;
-    for (const Json& value : array(key)) values.push_back(integer_of(value, key, least, most));
-    return values;
-  }
-
-  const Json& array(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_array()) wrong(key, "an array", value);
-    return value;
-  }
-
-  [[noreturn]] void wrong(const char* key, const std::string& expected, const Json& found) const {
-    fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected ", expected, ", found ", found.dump());
-  }
-
-  const std::string& where() const { return where_; }
-
- private:
-  [[noreturn]] void wrong(const char* expected) const {
-    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", json_.dump());
-  }
-
-  const Json& at(const char* key) const {
-    const auto found = json_.find(key);
-    if (found == json_.end()) fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected a value, found none");
-    return *found;
-  }
-
-  int64_t integer_of(const Json& value, const char* key, int64_t least, int64_t most) const {
-    const bool too_large = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
-    if (!value.is_number_integer() || too_large || value.get<int64_t>() < least || value.get<int64_t>() > most) {
-      wrong(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most), value);
-    }
-    return value.get<int64_t>();
-  }
-
-  const Json& json_;
-  std::string where_;
-};
-
-constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
-
-FileEntry parse_file(const Node& node) {
-  FileEntry entry{node.text("file"), static_cast<uint64_t>(node.integer("bytes", 1, kMaxFileBytes)),
-                  node.text("sha256")};
-  const std::filesystem::path path(entry.file);
-  if (entry.file.empty() || path.is_absolute() || path.filename() != path) {
-    node.wrong("file", "the name of a file in the bundle", entry.file);
-  }
-  const bool hex = std::all_of(entry.sha256.begin(), entry.sha256.end(),
-                               [](unsigned char c) { return std::isdigit(c) || (c >= 'a' && c <= 'f'); });
-  if (entry.sha256.size() != 64 || !hex) node.wrong("sha256", "64 lower-case hexadecimal digits", entry.sha256);
-  return entry;
-}
-
-TensorEntry parse_tensor(const Node& node, uint64_t file_bytes) {
-  TensorEntry tensor{.name = node.text("name"),
-                     .type = TensorEntry::Type::kU8,
-                     .shape = node.integers("shape", 1, kMaxFileBytes),
-                     .offset = static_cast<uint64_t>(node.integer("offset", 0, kMaxFileBytes)),
-                     .num_bytes = static_cast<uint64_t>(node.integer("bytes", 1, kMaxFileBytes))};
-  const std::string type = node.text("dtype");
-  if (type != "u8" && type != "f32") node.wrong("dtype", "u8 or f32", type);
-  if (type == "f32") tensor.type = TensorEntry::Type::kF32;
-  if (tensor.offset % 4096 != 0) node.wrong("offset", "a multiple of 4096", tensor.offset);
-  if (tensor.offset + tensor.num_bytes > file_bytes) {
-    node.wrong("bytes", "an end within the file's " + std::to_string(file_bytes) + " bytes", tensor.num_bytes);
-  }
-  uint64_t shape_bytes = type == "f32" ? 4 : 1;
-  for (const int64_t dim : tensor.shape) {
-    if (__builtin_mul_overflow(shape_bytes, static_cast<uint64_t>(dim), &shape_bytes)) {
-      node.wrong("shape", "a shape that fits the file", tensor.shape);
-    }
-  }
-  if (shape_bytes != tensor.num_bytes) node.wrong("bytes", std::to_string(shape_bytes), tensor.num_bytes);
-  return tensor;
-}
-
-std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32_t vocab_size) {
-  std::vector<int32_t> ids;
-  if (!node.has_value("logit_ids")) return ids;
-  for (const int64_t id : node.integers("logit_ids", 0, vocab_size - 1)) ids.push_back(static_cast<int32_t>(id));
-  if (ids.size() != size_t(num_logits)) node.wrong("logit_ids", std::to_string(num_logits) + " ids", ids.size());
-  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) != ids.end()) {
-    node.wrong("logit_ids", "ascending ids", "others");
-  }
-  return ids;
+std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers) {
+  std::vector<int32_t> taps;
+  for (const int64_t tap : node.integers("taps", 0, num_layers)) taps.push_back(static_cast<int32_t>(tap));
+  return taps;
 }
 
 ModelEntry parse_model(const Node& node) {
@@ -140,21 +32,88 @@ ModelEntry parse_model(const Node& node) {
                    .vocab_size = dim("vocab_size"),
                    .num_logits = dim("num_logits"),
                    .max_positions = dim("max_positions"),
-                   .cache_type = CacheType::kF16,
-                   .logit_ids = {}};
+                   .cache_type = parse_cache_type(node),
+                   .logit_ids = {},
+                   .taps = {},
+                   .formats = {}};
   if (model.num_logits > model.vocab_size) {
     node.wrong("num_logits", "at most vocab_size " + std::to_string(model.vocab_size), model.num_logits);
   }
   model.logit_ids = parse_logit_ids(node, model.num_logits, model.vocab_size);
-  const std::string cache = node.text("cache_dtype");
-  if (cache != "f16" && cache != "f32") node.wrong("cache_dtype", "f16 or f32", cache);
-  if (cache == "f32") model.cache_type = CacheType::kF32;
-  const Json& tensors = node.array("tensors");
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Node tensor(tensors[i], node.where() + ".tensors[" + std::to_string(i) + "]");
-    model.tensors.push_back(parse_tensor(tensor, model.weights.num_bytes));
+  model.tensors = parse_tensors(node, model.weights.num_bytes);
+  if (node.has("taps")) model.taps = parse_taps(node, model.num_layers);
+  if (node.has("formats")) {
+    const Node formats = node.object("formats");
+    for (const std::string& part : formats.keys()) model.formats.emplace(part, formats.text(part.c_str()));
   }
   return model;
+}
+
+constexpr std::array<std::pair<const char*, HeadKind>, 5> kHeadKinds{{{"medusa", HeadKind::kMedusa},
+                                                                      {"mlp_speculator", HeadKind::kMlpSpeculator},
+                                                                      {"eagle", HeadKind::kEagle},
+                                                                      {"eagle3", HeadKind::kEagle3},
+                                                                      {"mtp", HeadKind::kMtp}}};
+
+HeadKind parse_head_kind(const Node& node) {
+  const std::string text = node.text("kind");
+  for (const auto& [name, kind] : kHeadKinds) {
+    if (text == name) return kind;
+  }
+  node.wrong("kind", "medusa, mlp_speculator, eagle, eagle3 or mtp", text);
+}
+
+std::optional<HeadCacheEntry> parse_head_cache(const Node& node) {
+  if (!node.has_value("cache")) return std::nullopt;
+  const Node cache = node.object("cache");
+  const auto dim = [&](const char* key) { return static_cast<int32_t>(cache.integer(key, 1)); };
+  return HeadCacheEntry{.num_heads = dim("num_heads"),
+                        .num_kv_heads = dim("num_kv_heads"),
+                        .head_dim = dim("head_dim"),
+                        .max_positions = dim("max_positions"),
+                        .type = parse_cache_type(cache)};
+}
+
+// Which graphs the kind has, and whether a cache: what runs it relies on both.
+void check_head_parts(const HeadEntry& head, const Node& node) {
+  std::vector<std::string> roles;
+  if (head.has_layer()) {
+    roles = {"features", "step"};
+  } else if (head.kind == HeadKind::kMedusa) {
+    roles = {"heads"};
+  } else {
+    for (int32_t stage = 0; stage < head.num_predictions; ++stage) roles.push_back("stage." + std::to_string(stage));
+  }
+  for (const std::string& role : roles) {
+    if (!head.graphs.contains(role)) node.wrong("graphs", "a graph " + role, node.object("graphs").keys());
+  }
+  if (head.has_layer() != head.cache.has_value()) {
+    node.wrong("cache", head.has_layer() ? "a cache" : "null", head.has_layer() ? "null" : "one");
+  }
+  if (!head.has_layer() && head.num_predictions == 0) node.wrong("num_predictions", "at least 1", 0);
+}
+
+HeadEntry parse_head(const Node& node, const Manifest& manifest) {
+  const ModelEntry& target = manifest.target;
+  HeadEntry head{.kind = parse_head_kind(node),
+                 .graphs = {},
+                 .weights = parse_file(node.object("weights")),
+                 .tensors = {},
+                 .taps = parse_taps(node, target.num_layers),
+                 .num_predictions = static_cast<int32_t>(node.integer("num_predictions", 0, TokenTree::kMaxTokens)),
+                 .state_size = static_cast<int32_t>(node.integer("state_size", 1)),
+                 .num_logits = static_cast<int32_t>(node.integer("num_logits", 1)),
+                 .logit_ids = {},
+                 .cache = parse_head_cache(node)};
+  const Node graphs = node.object("graphs");
+  for (const std::string& role : graphs.keys()) head.graphs.emplace(role, parse_file(graphs.object(role.c_str())));
+  head.tensors = parse_tensors(node, head.weights.num_bytes);
+  head.logit_ids = parse_logit_ids(node, head.num_logits, manifest.tokenizer_size);
+  if (head.taps.empty() || head.taps != target.taps) {
+    node.wrong("taps", "the target's " + Json(target.taps).dump(), head.taps);
+  }
+  check_head_parts(head, node);
+  return head;
 }
 
 // The pair shares one tokenizer; only ids that it does not know may be missing from one of them.
@@ -190,7 +149,8 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
                     .tokenizer_size = static_cast<int32_t>(tokenizer.integer("size", 1)),
                     .eos_ids = {},
                     .target = parse_model(models.object("target")),
-                    .draft = {}};
+                    .draft = {},
+                    .head = {}};
   if (manifest.target.num_logits < manifest.target.vocab_size) {
     models.object("target").wrong("num_logits", "vocab_size: a target scores every id", manifest.target.num_logits);
   }
@@ -201,6 +161,7 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
     manifest.draft = parse_model(models.object("draft"));
     check_pair(manifest, where);
   }
+  if (root.has_value("head")) manifest.head = parse_head(root.object("head"), manifest);
   return manifest;
 }
 
@@ -214,6 +175,13 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& fold
     fail(PF_BUNDLE_CORRUPT, (folder / "manifest.json").string(), ": not JSON: ", error.what());
   }
   return parse(json, folder);
+}
+
+const char* name_of(HeadKind kind) noexcept {
+  for (const auto& [name, known] : kHeadKinds) {
+    if (known == kind) return name;
+  }
+  return "";
 }
 
 uint64_t ModelEntry::pass_weight_bytes() const {

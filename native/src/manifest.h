@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,9 +47,39 @@ struct ModelEntry {
   int32_t max_positions;
   CacheType cache_type;
   std::vector<int32_t> logit_ids;  // [num_logits] the token of each logit, ascending; empty: logit j is about token j
+  std::vector<int32_t> taps;       // residual streams that the graph gives out for a head
+  std::map<std::string, std::string> formats;  // of the packed weights by part: linear, embedding, lm_head
 
   // Packed bytes that every pass reads. Of an embedding that is not the head too, it reads a row a token: not counted.
   uint64_t pass_weight_bytes() const;
+};
+
+enum class HeadKind { kMedusa, kMlpSpeculator, kEagle, kEagle3, kMtp };
+const char* name_of(HeadKind kind) noexcept;
+
+// Of a head that has a decoder layer.
+struct HeadCacheEntry {
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t max_positions;
+  CacheType type;
+};
+
+struct HeadEntry {
+  HeadKind kind;
+  std::map<std::string, FileEntry, std::less<>> graphs;  // by role
+  FileEntry weights;
+  std::vector<TensorEntry> tensors;
+  std::vector<int32_t> taps;  // the target's
+  int32_t num_predictions;    // tokens a path can have; 0: as many as the caller steps for
+  int32_t state_size;
+  int32_t num_logits;
+  std::vector<int32_t> logit_ids;  // as a model's
+  std::optional<HeadCacheEntry> cache;
+
+  // Whether it has a decoder layer, whose keys and values are cached.
+  bool has_layer() const noexcept { return kind != HeadKind::kMedusa && kind != HeadKind::kMlpSpeculator; }
 };
 
 struct Manifest {
@@ -57,6 +89,7 @@ struct Manifest {
   std::vector<int32_t> eos_ids;
   ModelEntry target;
   std::optional<ModelEntry> draft;
+  std::optional<HeadEntry> head;
 };
 
 // Reads and checks folder/manifest.json; the other files are only named by it.

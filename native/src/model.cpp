@@ -39,6 +39,7 @@ Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
   binding_ = ort_->create_binding(session_.get());
   cache_.emplace(*ort_, binding_.get(), entry, limits.num_blocks, limits.block_size, device_);
   bind_fixed_inputs();
+  if (limits.max_hidden > 0) hidden_.emplace(*ort_, binding_.get(), entry.taps, entry.hidden_size, limits.max_hidden);
   // A graph that is not what the manifest says fails here rather than in the first request.
   const std::array<int32_t, 1> zero{0};
   forward({.ids = zero, .positions = {}, .tree_mask = {}, .block_table = zero, .context = 0, .num_outputs = 1});
@@ -161,9 +162,11 @@ void Model::run(int32_t num_rows, bool causal, int32_t num_outputs) {
 Logits Model::forward(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(num_rows >= 1 && num_rows <= limits_.max_rows && pass.num_outputs <= limits_.max_outputs);
+  assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
   assert(pass.num_outputs <= num_rows && pass.block_table.size() <= buffers_.block_table.size());
   bind_rows(num_rows, pass.tree_mask.empty());
   bind_outputs(pass.num_outputs);
+  if (hidden_) hidden_->ask(num_rows, pass.num_hidden);
   std::copy(pass.ids.begin(), pass.ids.end(), buffers_.input_ids.begin());
   std::iota(buffers_.position_ids.begin(), buffers_.position_ids.begin() + num_rows, pass.context);
   std::copy(pass.positions.begin(), pass.positions.end(), buffers_.position_ids.begin());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda_device.h"
+#include "hidden_rows.h"
 #include "kv_cache.h"
 #include "manifest.h"
 #include "ort.h"
@@ -34,12 +35,14 @@ struct Pass {
   std::span<const int32_t> block_table;  // covers context + num_rows tokens
   int32_t context;                       // tokens in the cache before this pass
   int32_t num_outputs;                   // the last rows, whose logits are wanted
+  int32_t num_hidden = 0;                // the last rows, whose residual streams are wanted
 };
 
 struct ModelLimits {
   int32_t num_threads;
   int32_t max_rows;
   int32_t max_outputs;
+  int32_t max_hidden;  // 0: the streams that the graph could give out are not bound
   int32_t max_context;
   int32_t num_blocks;
   int32_t block_size;
@@ -61,6 +64,8 @@ class Model {
 
   // Writes the rows' keys and values into the cache and returns the logits of the last num_outputs rows.
   Logits forward(const Pass& pass);
+  // Residual streams of the last num_hidden rows of the last pass, which must have asked for some.
+  Hidden hidden() const noexcept { return hidden_->view(); }
 
   KvCache& cache() noexcept { return *cache_; }
 
@@ -104,6 +109,7 @@ class Model {
   std::vector<OrtValuePtr> initializers_;
 
   PassBuffers buffers_;
+  std::optional<HiddenRows> hidden_;
   std::vector<OrtValuePtr> fixed_inputs_;
   std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
   std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]

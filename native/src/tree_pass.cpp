@@ -22,14 +22,15 @@ bool TreePass::is_causal() const noexcept {
   return true;
 }
 
-Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context) {
+Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden) {
   const auto num_rows = size_t(num_rows_);
   Pass pass{.ids = {ids_.data(), num_rows},
             .positions = {},
             .tree_mask = {},
             .block_table = block_table,
             .context = context,
-            .num_outputs = num_rows_};
+            .num_outputs = num_rows_,
+            .num_hidden = gives_hidden ? num_rows_ : 0};
   if (is_causal()) {
     pass.context += std::popcount(masks_[0]) - 1;
   } else {

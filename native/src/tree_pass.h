@@ -19,8 +19,8 @@ class TreePass {
   void add(int32_t id, int32_t depth, uint64_t mask) noexcept;
   int32_t num_rows() const noexcept { return num_rows_; }
   // Runs the rows and returns the logits after each. The root's slot in the cache, and its position, is `context`; a
-  // row's slot is as far behind it as its bit says.
-  Logits forward(Model& model, std::span<const int32_t> block_table, int32_t context);
+  // row's slot is as far behind it as its bit says. With `gives_hidden` the model's hidden() are those of the rows.
+  Logits forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden = false);
 
  private:
   // Whether each row sees all bits below its own, and all rows are neighbours: as causal rows do.

@@ -10,7 +10,8 @@
 namespace pilotfish {
 
 // Row 0 of the result follows last_id, row i + 1 the drafted token i. The target has `context` tokens in its cache.
+// With `gives_hidden` the target's hidden() are those of the same rows.
 Logits verify(Model& target, std::span<const int32_t> block_table, int32_t context, int32_t last_id,
-              const TokenTree& tree);
+              const TokenTree& tree, bool gives_hidden = false);
 
 }  // namespace pilotfish

@@ -95,6 +95,50 @@ void test_logits_may_be_about_other_tokens() {
               parse_manifest(with_ids("[2, 7, 110]"), "/bundle"));
 }
 
+const std::string kMedusa = tiny::with_head("medusa", R"("num_predictions": 3, "cache": null, "graphs": {@heads@})");
+const std::string kCache =
+    R"("cache": {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "max_positions": 99, "cache_dtype": "f16"})";
+
+void test_heads() {
+  const Manifest manifest = parse_manifest(kMedusa, "/bundle");
+  CHECK(manifest.head.has_value());
+  CHECK(manifest.head->kind == pilotfish::HeadKind::kMedusa);
+  CHECK_EQ(manifest.head->graphs.find("heads")->second.file, "head.bin");
+  CHECK(manifest.head->taps == (std::vector<int32_t>{2}));
+  CHECK(manifest.target.taps == manifest.head->taps);
+  CHECK_EQ(manifest.head->num_predictions, 3);
+  CHECK_EQ(manifest.head->tensors.size(), size_t{1});
+  CHECK(!manifest.head->cache);
+  for (const char* kind : {"eagle", "eagle3", "mtp"}) {
+    const std::string parts = R"("num_predictions": 0, "graphs": {@features@, @step@}, )" + kCache;
+    const Manifest eagle = parse_manifest(tiny::with_head(kind, parts), "/bundle");
+    CHECK_EQ(std::string(pilotfish::name_of(eagle.head->kind)), kind);
+    CHECK_EQ(eagle.head->cache->max_positions, 99);
+  }
+  CHECK(!parse_manifest(tiny::kManifest, "/bundle").head);
+}
+
+void test_heads_that_do_not_fit() {
+  const auto expect = [](const std::string& text, const std::string& message) {
+    CHECK_ERROR(PF_BUNDLE_CORRUPT, message, parse_manifest(text, "/bundle"));
+  };
+  const auto broken = [](const std::string& from, const std::string& to) { return replaced(kMedusa, from, to); };
+  expect(broken("\"medusa\"", "\"hydra\""), "head.kind: expected medusa, mlp_speculator, eagle, eagle3 or mtp");
+  expect(broken("16}], \"taps\": [2]", "16}], \"taps\": [1]"), "head.taps: expected the target's [2], found [1]");
+  expect(broken("16}], \"taps\": [2]", "16}], \"taps\": [3]"), "head.taps: expected an integer from 0 to 2");
+  expect(broken("\"heads\"", "\"others\""), "head.graphs: expected a graph heads, found [\"others\"]");
+  expect(broken("\"num_predictions\": 3", "\"num_predictions\": 0"), "head.num_predictions: expected at least 1");
+  expect(broken("\"num_predictions\": 3", "\"num_predictions\": 64"),
+         "head.num_predictions: expected an integer from 0");
+  expect(broken("\"cache\": null", kCache), "head.cache: expected null");
+  expect(broken("\"num_logits\": 104, \"logit_ids\": null", "\"num_logits\": 1, \"logit_ids\": [100]"),
+         "head.logit_ids: expected an integer from 0 to 99, found 100");
+  expect(tiny::with_head("eagle", R"("num_predictions": 0, "cache": null, "graphs": {@features@, @step@})"),
+         "head.cache: expected a cache");
+  expect(tiny::with_head("mlp_speculator", R"("num_predictions": 2, "cache": null, "graphs": {@stage.0@})"),
+         "head.graphs: expected a graph stage.1");
+}
+
 void test_a_missing_manifest_names_its_path() {
   CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json", pilotfish::read_manifest("/nonexistent"));
 }
@@ -109,6 +153,8 @@ int main() {
   test_vocabularies_may_differ_by_padding_only();
   test_only_a_draft_may_leave_ids_unscored();
   test_logits_may_be_about_other_tokens();
+  test_heads();
+  test_heads_that_do_not_fit();
   test_a_missing_manifest_names_its_path();
   return check::result();
 }

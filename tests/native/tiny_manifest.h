@@ -33,6 +33,25 @@ inline const std::string kManifest = R"({
       "num_layers": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16,
       "vocab_size": 128, "num_logits": 64, "max_positions": 2048, "cache_dtype": "f32"}}})";
 
+// The same with a head of a kind; `parts` are the fields that differ by kind.
+inline std::string with_head(const std::string& kind, const std::string& parts) {
+  const std::string file = R"({"file": "head.bin", "bytes": 4096, "sha256": ")" + kHash + R"("})";
+  std::string text = kManifest;
+  text.pop_back();
+  text += R"(, "head": {"kind": ")" + kind + R"(", "weights": )" + file +
+          R"(, "tensors": [{"name": "w", "dtype": "f32", "shape": [4], "offset": 0, "bytes": 16}], "taps": [2],
+          "state_size": 64, "num_logits": 104, "logit_ids": null, )" +
+          parts + "}}";
+  for (const std::string graph : {"heads", "stage.0", "stage.1", "features", "step"}) {
+    const std::string mark = "@" + graph + "@";
+    if (const size_t at = text.find(mark); at != std::string::npos) {
+      text.replace(at, mark.size(), "\"" + graph + "\": " + file);
+    }
+  }
+  const size_t target = text.find("\"cache_dtype\": \"f16\"");
+  return text.insert(target, "\"taps\": [2], ");
+}
+
 // `text` with the first `from` replaced, which must be there.
 inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
