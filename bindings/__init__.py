@@ -30,6 +30,7 @@ from .paths import include_dir, library_path
 from .records import (
     AS_MANY_AS_PAY,
     Calibration,
+    CudaInfo,
     Decision,
     Device,
     DraftSource,
@@ -55,6 +56,7 @@ __all__ = [
     "CallbackFailedError",
     "ContextFullError",
     "CudaError",
+    "CudaInfo",
     "Decision",
     "Device",
     "DraftSource",

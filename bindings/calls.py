@@ -15,6 +15,7 @@ from ._ffi import ffi, lib
 from .errors import CallbackFailedError
 from .handle import EngineHandle, RequestHandle
 from .records import (
+    CudaInfo,
     Decision,
     EngineInfo,
     EngineOptions,
@@ -61,6 +62,19 @@ def ort_version(ort_library: str) -> str:
     buffer = ffi.new("char[]", _ORT_VERSION_BYTES)
     check(lib.pf_ort_version(os.fsencode(ort_library), buffer, _ORT_VERSION_BYTES))
     return _text(buffer)
+
+
+def cuda_info(device_index: int, *, measure: bool) -> CudaInfo:
+    """A GPU; its bandwidth takes some milliseconds to measure and is 0 otherwise."""
+    info = ffi.new("pf_cuda_info*")
+    check(lib.pf_cuda_describe(device_index, int(measure), info))
+    values = {field.name: getattr(info, field.name) for field in fields(CudaInfo)}
+    return CudaInfo(**(values | {name: _text(values[name]) for name in ("name", "architectures")}))
+
+
+def ort_check_cuda(ort_library: str, device_index: int) -> None:
+    """Raise OnnxRuntimeMissingError, which says why, if the ONNX Runtime at a path cannot run on a GPU."""
+    check(lib.pf_ort_check_cuda(os.fsencode(ort_library), device_index))
 
 
 def engine_open(bundle: str, options: EngineOptions) -> EngineHandle:

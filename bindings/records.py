@@ -95,6 +95,7 @@ class EngineOptions:
     draft_window: int | None = None
     lookup_store: str | None = None
     lookup_store_bytes: int | None = None
+    device_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,23 @@ class EngineInfo:
     num_retained_blocks: int
     is_calibrated: bool
     lookup_bytes: int
+    free_device_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaInfo:
+    """pf_cuda_info: a GPU, and what this build has for it."""
+
+    num_devices: int
+    compute_capability: int
+    num_multiprocessors: int
+    driver_version: int
+    build_version: int
+    total_bytes: int
+    free_bytes: int
+    read_bytes_per_second: float
+    name: str
+    architectures: str
 
 
 @dataclass(frozen=True, slots=True)

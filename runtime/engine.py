@@ -15,11 +15,11 @@ from pilotfish.bindings import (
 from .async_stream import AsyncTokenStream
 from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
-from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, check_device, engine_options
+from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, engine_options
 from .manifest import Manifest, read_manifest
 from .option_checks import prompt_array
 from .options import GenerateKeywords, GenerateOptions
-from .ort import load_cuda_libraries, ort_library
+from .ort import ort_for
 from .speculation import SpeculationArguments
 from .structured import Constraints
 from .token_stream import TokenStream
@@ -63,7 +63,7 @@ class Engine:
 
         Args:
             bundle: the folder that ``pilotfish export`` wrote.
-            device: "cpu" or "cuda".
+            device: "cpu", "cuda" or, to choose one of several GPUs, "cuda:1".
             threads: threads of a pass; None takes one a physical core.
             memory_budget: bytes for everything, as 6442450944 or "6GiB"; None sets no limit.
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
@@ -86,14 +86,12 @@ class Engine:
             max_context=max_context,
             max_draft_tokens=max_draft_tokens,
             num_sequences=num_sequences,
-            library=str(ort_library(check_device(device))),
+            library=str(ort_for(device)),
             speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size),
         )
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(Path(bundle))
-        if device == "cuda":
-            load_cuda_libraries()
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.

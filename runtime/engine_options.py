@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.bindings import Device, EngineInfo, EngineOptions, InvalidArgumentError, calls
+from pilotfish.bindings import EngineInfo, EngineOptions, InvalidArgumentError, calls
 
+from .devices import parse_device
 from .manifest import read_manifest
 from .memory import parse_bytes
 from .options import INT32_MAX
@@ -37,13 +38,6 @@ def memory_plan(
     return calls.plan(str(bundle), options)
 
 
-def check_device(device: str) -> str:
-    """The device, or InvalidArgumentError if it is none."""
-    if device not in ("cpu", "cuda"):
-        raise InvalidArgumentError(f"device is {device!r}, must be 'cpu' or 'cuda'")
-    return device
-
-
 def engine_options(
     *,
     device: str,
@@ -65,10 +59,12 @@ def engine_options(
         if value is not None and not low <= value <= INT32_MAX:
             raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
     speculation = speculation or SpeculationArguments()
+    kind, number = parse_device(device)
     return EngineOptions(
         **speculation.options(),
         ort_library=library,
-        device=Device[check_device(device).upper()],
+        device=kind,
+        device_index=number,
         num_threads=threads,
         max_context=max_context,
         max_draft_tokens=max_draft_tokens,

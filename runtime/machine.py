@@ -1,4 +1,4 @@
-"""What this machine and installation are, for bench and doctor."""
+"""What this machine and installation are, for bench and doctor. The GPU's part is in gpu.py."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from pilotfish.bindings import calls
+from pilotfish.bindings import Device, calls
 
+from .devices import parse_device
+from .gpu import gpu_name
 from .ort import ort_library
 
 PACKAGES = ("pilotfish", "onnxruntime", "onnxruntime-gpu", "numpy", "tokenizers", "torch", "transformers", "optimum")
 
 
-def describe_machine() -> dict[str, str | int]:
-    """Processor, cores, memory, kernels and versions that a measurement depends on."""
-    return {
+def describe_machine(device: str = "cpu") -> dict[str, str | int]:
+    """Processor, cores, memory, kernels and versions that a measurement on a device depends on."""
+    chosen = parse_device(device)
+    facts: dict[str, str | int] = {"gpu": gpu_name(chosen.number)} if chosen.kind is Device.CUDA else {}
+    return facts | {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": memory_bytes("MemTotal"),
@@ -24,7 +28,7 @@ def describe_machine() -> dict[str, str | int]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "pilotfish": calls.version(),
-        "onnxruntime": calls.ort_version(str(ort_library("cpu"))),
+        "onnxruntime": calls.ort_version(str(ort_library(chosen.extra))),
     }
 
 

@@ -2,70 +2,70 @@
 
 from __future__ import annotations
 
-import ctypes
 from importlib import metadata, util
 from pathlib import Path
 
-from pilotfish.bindings import OnnxRuntimeMissingError
+from pilotfish.bindings import Device, OnnxRuntimeMissingError
+
+from .cuda_libraries import CUDA_PROVIDER, load_cuda_libraries
+from .devices import parse_device
 
 _WHEELS = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu",)}
 
 
-def ort_library(device: str) -> Path:
-    """Path of libonnxruntime.so.* for a device.
+def ort_for(device: str) -> Path:
+    """Path of libonnxruntime.so.* for a device of parse_device(); for a GPU, all that its provider needs is loaded.
 
     Raises:
-        OnnxRuntimeMissingError: no wheel that serves the device is installed, or it holds no library.
+        InvalidArgumentError: there is no such device.
+        OnnxRuntimeMissingError: something that must be installed is not.
     """
-    remedy = f"pip install 'pilotfish[{device}]'"
-    names = [name for name in _WHEELS[device] if _is_installed(name)]
+    chosen = parse_device(device)
+    library = ort_library(chosen.extra)
+    if chosen.kind is Device.CUDA:
+        load_cuda_libraries(library)
+    return library
+
+
+def ort_library(extra: str) -> Path:
+    """Path of libonnxruntime.so.* for what the extra "cpu" or "cuda" of this package brings.
+
+    Raises:
+        OnnxRuntimeMissingError: no wheel that serves the device is installed, or it lacks a library.
+    """
+    remedy = f"pip install 'pilotfish[{extra}]'"
+    names = [name for name in _WHEELS[extra] if _is_installed(name)]
+    if not names and extra == "cuda" and _is_installed("onnxruntime"):
+        raise OnnxRuntimeMissingError(
+            f"onnxruntime {metadata.version('onnxruntime')} is installed, which has no CUDA provider: "
+            f"pip uninstall onnxruntime, then {remedy}"
+        )
     if not names:
-        raise OnnxRuntimeMissingError(f"ONNX Runtime is not installed ({' or '.join(_WHEELS[device])}): {remedy}")
+        raise OnnxRuntimeMissingError(f"ONNX Runtime is not installed ({' or '.join(_WHEELS[extra])}): {remedy}")
     # find_spec of a top-level package locates it without running it.
     spec = util.find_spec("onnxruntime")
-    folders = list(spec.submodule_search_locations or []) if spec else []
+    folders = [Path(folder, "capi") for folder in (spec.submodule_search_locations or [])] if spec else []
+    library = _library_of(names[0], folders)
+    if library is None:
+        raise OnnxRuntimeMissingError(
+            f"{names[0]} {metadata.version(names[0])} has no libonnxruntime.so.* in {list(map(str, folders))}: {remedy}"
+        )
+    if extra == "cuda" and not library.with_name(CUDA_PROVIDER).exists():
+        raise OnnxRuntimeMissingError(
+            f"{library.parent} has no {CUDA_PROVIDER}, which onnxruntime-gpu brings; another wheel was installed over "
+            f"it: pip uninstall onnxruntime onnxruntime-gpu, then {remedy}"
+        )
+    return library
+
+
+def _library_of(wheel: str, folders: list[Path]) -> Path | None:
+    """The wheel's own library, also where onnxruntime and onnxruntime-gpu share the folder."""
+    own = f"libonnxruntime.so.{metadata.version(wheel)}"
     for folder in folders:
-        libraries = sorted(Path(folder, "capi").glob("libonnxruntime.so.*"))
+        libraries = sorted(folder.glob("libonnxruntime.so.*"))
         if libraries:
-            return libraries[-1]
-    raise OnnxRuntimeMissingError(
-        f"{names[0]} {metadata.version(names[0])} has no libonnxruntime.so.* in {folders}: {remedy}"
-    )
-
-
-# What the CUDA provider links (names of CUDA 13 and of CUDA 12), in an order in which each finds the ones before it,
-# and the pip package that brings it.
-_CUDA_LIBRARIES = (
-    (("libcudart.so.13", "libcudart.so.12"), "nvidia-cuda-runtime"),
-    (("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas"),
-    (("libcublas.so.13", "libcublas.so.12"), "nvidia-cublas"),
-    (("libcurand.so.10",), "nvidia-curand"),
-    (("libcudnn.so.9",), "nvidia-cudnn-cu13"),
-)
-
-
-def load_cuda_libraries() -> None:
-    """Load CUDA's libraries and cuDNN from the system or from pip's nvidia packages, for ONNX Runtime to find.
-
-    Raises:
-        OnnxRuntimeMissingError: one is in neither place; the message names it and the package that brings it.
-    """
-    spec = util.find_spec("nvidia")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-    for names, package in _CUDA_LIBRARIES:
-        found = [str(path) for name in names for folder in folders for path in sorted(folder.glob(f"*/lib/{name}"))]
-        if not any(_is_loaded(candidate) for candidate in (*names, *found)):
-            raise OnnxRuntimeMissingError(
-                f"{names[0]} cannot be loaded, which device 'cuda' needs: pip install {package}"
-            )
-
-
-def _is_loaded(library: str) -> bool:
-    try:
-        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return False
-    return True
+            return next((library for library in libraries if library.name == own), libraries[-1])
+    return None
 
 
 def _is_installed(name: str) -> bool:

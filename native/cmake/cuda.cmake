@@ -26,6 +26,9 @@ add_library(pilotfish_cuda SHARED
   cuda/lowbit_repack.cu
   cuda/lowbit_resident.cu
   cuda/paged_attention.cu
+  cuda/persistent_graph.cu
+  cuda/persistent_pass.cu
+  cuda/persistent_plan.cu
   cuda/read_bandwidth.cu
   cuda/rms_norm.cu
   cuda/round_start.cu
@@ -70,4 +73,8 @@ if(PILOTFISH_GPU_TESTS)
   endforeach()
   add_executable(engine_check "${pilotfish_gpu_folder}/engine_check.cpp")
   target_link_libraries(engine_check PRIVATE pilotfish)
+  add_executable(device_test "${pilotfish_gpu_folder}/device_test.cpp")
+  target_include_directories(device_test PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/../tests/native")
+  target_link_libraries(device_test PRIVATE pilotfish_objects)
+  add_dependencies(device_test pilotfish_cuda)
 endif()

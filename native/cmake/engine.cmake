@@ -10,11 +10,15 @@ set(pilotfish_engine_sources
   src/manifest.cpp
   src/pages.cpp
   src/bundle_files.cpp
+  src/cuda_formats.cpp
+  src/cuda_memory_plan.cpp
   src/memory_plan.cpp
+  src/node_placement.cpp
   src/ort.cpp
   src/kv_blocks.cpp
   src/prefix_cache.cpp
   src/cuda_library.cpp
+  src/cuda_info.cpp
   src/cuda_driver.cpp
   src/cuda_build.cpp
   src/pass_buffers.cpp
@@ -63,6 +67,7 @@ set(pilotfish_engine_tests
   calibration_test
   controller_test
   cuda_library_test
+  cuda_memory_plan_test
   kv_blocks_test
   likeliest_test
   lookup_drafter_test

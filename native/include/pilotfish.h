@@ -98,6 +98,7 @@ typedef struct {
   int32_t draft_window;
   const char* lookup_store;    /* file of earlier outputs to look up drafts in, of one tokenizer; NULL: none */
   uint64_t lookup_store_bytes; /* size of that file at most, 4 KiB to 1 GiB; the latest outputs stay */
+  int32_t device_index;        /* which GPU, as the driver counts; 0 for PF_DEVICE_CPU */
 } pf_engine_options;
 
 typedef struct {
@@ -119,6 +120,7 @@ typedef struct {
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
   int32_t is_calibrated;       /* 1: the costs of passes were measured, at this load or an earlier one */
   uint64_t lookup_bytes;       /* indexes of the sequences and of the store */
+  uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
 } pf_engine_info;
 
 /* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32
@@ -225,6 +227,21 @@ typedef struct {
   double expected_seconds;
 } pf_decision;
 
+/* A GPU, and what this build has for it. */
+typedef struct {
+  uint32_t struct_size;
+  int32_t num_devices;
+  int32_t compute_capability; /* 90 is 9.0 */
+  int32_t num_multiprocessors;
+  int32_t driver_version; /* 13000: the driver runs CUDA up to 13.0 */
+  int32_t build_version;  /* of the CUDA toolkit that the kernels were built with */
+  uint64_t total_bytes;
+  uint64_t free_bytes;
+  double read_bytes_per_second; /* by a kernel that only reads; 0 unless it was to be measured */
+  char name[128];
+  char architectures[64]; /* compute capabilities that the build has device code for, "80, 90", the last as PTX too */
+} pf_cuda_info;
+
 /* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
 PF_API const char* pf_version(void);
 /* Message of this thread's last failure; valid until its next failing call. Owned by the library. */
@@ -234,6 +251,12 @@ PF_API const char* pf_last_error(void);
 PF_API const char* pf_cpu_kernels(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
+
+/* Describes GPU device_index, and measures its memory bandwidth (some milliseconds) unless `measure` is 0.
+ * PF_UNSUPPORTED where this build or machine has none, or not that one. */
+PF_API pf_status pf_cuda_describe(int32_t device_index, int32_t measure, pf_cuda_info* info_out);
+/* Whether the ONNX Runtime at `ort_library` can run on GPU device_index; PF_ORT_MISSING explains why not. */
+PF_API pf_status pf_ort_check_cuda(const char* ort_library, int32_t device_index);
 
 PF_API void pf_engine_options_init(pf_engine_options* options);
 /* Checks a bundle folder and loads it. The caller closes *engine_out. */

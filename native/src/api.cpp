@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda_info.h"
 #include "engine.h"
 #include "instruction_set.h"
 #include "options.h"
@@ -52,6 +53,20 @@ pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity)
     const size_t length = std::min(version.size(), capacity - 1);
     std::memcpy(buffer, version.data(), length);
     buffer[length] = '\0';
+  });
+}
+
+pf_status pf_cuda_describe(int32_t device_index, int32_t measure, pf_cuda_info* info_out) {
+  return guard([&] {
+    require(info_out, "info_out");
+    *info_out = pilotfish::describe_cuda(device_index, measure != 0);
+  });
+}
+
+pf_status pf_ort_check_cuda(const char* ort_library, int32_t device_index) {
+  return guard([&] {
+    require(ort_library, "ort_library");
+    pilotfish::Ort::open(ort_library)->check_cuda_provider(device_index);
   });
 }
 

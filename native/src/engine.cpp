@@ -27,6 +27,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+std::shared_ptr<CudaDevice> open_device(const pf_engine_options& options) {
+  return options.device == PF_DEVICE_CUDA ? open_cuda_device(options.device_index) : nullptr;
+}
+
+pf_engine_info plan_on(const std::shared_ptr<CudaDevice>& device, const Manifest& manifest,
+                       const pf_engine_options& options) {
+  if (!device) return plan_memory(manifest, options);
+  const CudaDeviceInfo found = device->info();
+  return plan_memory(manifest, options, &found);
+}
+
 }  // namespace
 
 Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens) : sampler(num_ids) {
@@ -40,7 +51,8 @@ Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& opt
 
 Engine::Engine(Manifest manifest, const pf_engine_options& options)
     : options_(options),
-      plan_(plan_memory(manifest, options)),
+      device_(open_device(options)),
+      plan_(plan_on(device_, manifest, options)),
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
@@ -57,10 +69,9 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};
   // They share the device and its stream too: what one enqueues follows what the other did.
-  const std::shared_ptr<CudaDevice> device = options.device == PF_DEVICE_CUDA ? open_cuda_device(0) : nullptr;
-  target_ = std::make_unique<Model>(ort, device, manifest.folder, manifest.target, limits);
+  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
   if (manifest.draft) {
-    draft_ = std::make_unique<Model>(ort, device, manifest.folder, *manifest.draft, limits);
+    draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
     drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
   }
   sequences_.reserve(options.num_sequences);
@@ -71,7 +82,14 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {
-  return plan_memory(read_manifest(bundle), resolved(options));
+  const Manifest manifest = read_manifest(bundle);
+  const pf_engine_options checked = resolved(options);
+  try {
+    return plan_on(open_device(checked), manifest, checked);
+  } catch (const Error& error) {
+    if (error.status() != PF_UNSUPPORTED) throw;
+    return plan_memory(manifest, checked);
+  }
 }
 
 pf_engine_info Engine::info() const {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "cuda_device.h"
 #include "draft.h"
 #include "drafters/model_drafter.h"
 #include "kv_blocks.h"
@@ -39,6 +40,7 @@ class Engine {
   Engine(Engine&&) = delete;
 
   // The same checks and numbers as the constructor's, from the manifest alone.
+  // A GPU that is not here is planned for without knowing what is free on it.
   static pf_engine_info plan(const std::filesystem::path& bundle, const pf_engine_options& options);
 
   pf_engine_info info() const;
@@ -89,6 +91,7 @@ class Engine {
   int32_t num_retained_blocks() const;
   CachedPrefix adopt(std::span<const int32_t> prompt, int32_t max_tokens);
   const pf_engine_options options_;
+  const std::shared_ptr<CudaDevice> device_;  // of both models too; nullptr on the CPU
   const pf_engine_info plan_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
   const std::vector<int32_t> eos_ids_;

@@ -17,13 +17,20 @@ namespace {
 constexpr int32_t kMostContext = 512 + 128;
 constexpr int32_t kMostCaughtUp = 128;
 
-std::string key_of(const Manifest& manifest, const pf_engine_options& options, int32_t max_context) {
+std::string describe(const std::shared_ptr<CudaDevice>& device) {
+  if (!device) return "cpu";
+  const CudaDeviceInfo info = device->info();
+  return info.name + " of CUDA " + std::to_string(info.driver_version);
+}
+
+std::string key_of(const Manifest& manifest, const pf_engine_options& options, const std::string& device,
+                   int32_t max_context) {
   std::ifstream file(manifest.folder / "manifest.json", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Sha256 hash;
   hash.update(text.data(), text.size());
   std::ostringstream key;
-  key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << options.device << "; "
+  key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << device << "; "
       << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; chunks of "
       << options.prefill_chunk << "; context " << max_context;
   return key.str();
@@ -37,7 +44,7 @@ RoundCosts Engine::find_costs(const Manifest& manifest) {
                              manifest.draft ? manifest.draft->pass_weight_bytes() : 0);
   }
   const CalibrationFile file{options_.calibration_folder ? options_.calibration_folder : "",
-                             key_of(manifest, options_, plan_.max_context)};
+                             key_of(manifest, options_, describe(device_), plan_.max_context)};
   if (options_.calibration == PF_CALIBRATION_KEPT) {
     if (std::optional<RoundCosts> kept = read_costs(file)) return *std::move(kept);
   }

@@ -2,6 +2,7 @@
 // sees is the one that the engine is built by.
 #pragma once
 
+#include "cuda_device.h"
 #include "manifest.h"
 #include "pilotfish.h"
 
@@ -10,9 +11,12 @@ namespace pilotfish {
 inline constexpr int32_t kBlockSize = 32;  // tokens a cache block
 
 // Fills every field; num_free_blocks equals num_blocks. `options` must have been checked, with num_threads resolved.
-// Throws PF_INVALID_ARGUMENT when max_context is over the model's limit and PF_BUDGET_TOO_SMALL, with the table, when
-// nothing that is asked for fits the budget.
-pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options);
+// `device` is the GPU as it is before anything is loaded; nullptr on the CPU, or to plan for a GPU that is not here.
+// Throws PF_INVALID_ARGUMENT when max_context is over the model's limit, PF_UNSUPPORTED when the GPU's kernels lack a
+// format, and, with the table, PF_BUDGET_TOO_SMALL or PF_OUT_OF_MEMORY when nothing that is asked for fits the budget
+// or what is free on the GPU.
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options,
+                           const CudaDeviceInfo* device = nullptr);
 
 // The plan as a table of one line a part, in MiB.
 std::string describe(const pf_engine_info& plan);

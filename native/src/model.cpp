@@ -61,7 +61,9 @@ void Model::load_session(const std::filesystem::path& folder, const ModelEntry& 
   }
   session_ = ort_->create_session((folder / entry.graph.file).string(), options.get());
   if (!device_) return;
+  ort_->check_cuda_placement(session_.get(), entry.graph.file);
   device_->synchronize();
+  operators_->end_load();
   weights_.reset();
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int32_t kMostDraftTokens = 63;  // with the token before them they fill a 64-bit tree mask
 constexpr int32_t kMostChunk = 4096;
+constexpr int32_t kMostDevices = 1024;
 constexpr int32_t kMostThreads = 1024;
 constexpr int32_t kMostSequences = 1024;
 constexpr int32_t kMostContext = 1 << 22;
@@ -122,6 +123,7 @@ pf_generate_options default_generate_options() noexcept {
 void check_options(const pf_engine_options& options) {
   check_size("pf_engine_options", options.struct_size, sizeof options);
   check_range("device", options.device, int32_t{PF_DEVICE_CPU}, int32_t{PF_DEVICE_CUDA});
+  check_range("device_index", options.device_index, 0, options.device == PF_DEVICE_CUDA ? kMostDevices : 0);
   if (!options.ort_library) fail(PF_INVALID_ARGUMENT, "ort_library is NULL, it must name libonnxruntime.so");
   check_range("num_threads", options.num_threads, 0, kMostThreads);
   check_range("max_context", options.max_context, 0, kMostContext);

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "node_placement.h"
 #include "register.h"
 #include "status.h"
 
@@ -47,6 +48,7 @@ Ort::Ort(const std::string& path) {
     fail(PF_ORT_VERSION, path, " is ONNX Runtime ", base->GetVersionString(), "; pilotfish needs ", kOldestVersion,
          " or newer: pip install -U onnxruntime");
   }
+  placement_api_ = base->GetApi(kPlacementApiVersion);
   OrtThreadingOptions* threading = nullptr;
   check(ort_abi::CreateThreadingOptions(api_, &threading));
   const std::unique_ptr<OrtThreadingOptions, OrtRelease<ort_abi::ReleaseThreadingOptions>> owner(threading, {api_});
@@ -88,7 +90,14 @@ OrtSessionOptionsPtr Ort::cuda_session_options(int32_t device, void* stream, Ort
   check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
   check(ort_abi::DisableMemPattern(api_, raw));
   check(ort_abi::DisablePerSessionThreads(api_, raw));
-  check(ort_abi::AddSessionConfigEntry(api_, raw, "session.disable_cpu_ep_fallback", "1"));
+  const char* const placement = placement_api_ ? kRecordPlacement : "session.disable_cpu_ep_fallback";
+  check(ort_abi::AddSessionConfigEntry(api_, raw, placement, "1"));
+  append_cuda(raw, device, stream);
+  check(ort_abi::AddCustomOpDomain(api_, raw, domain));
+  return options;
+}
+
+void Ort::append_cuda(OrtSessionOptions* options, int32_t device, void* stream) const {
   OrtCUDAProviderOptionsV2* provider = nullptr;
   check_cuda(ort_abi::CreateCUDAProviderOptions(api_, &provider));
   const std::unique_ptr<OrtCUDAProviderOptionsV2, OrtRelease<ort_abi::ReleaseCUDAProviderOptions>> owner(provider,
@@ -97,10 +106,25 @@ OrtSessionOptionsPtr Ort::cuda_session_options(int32_t device, void* stream, Ort
   const std::array<const char*, 2> keys{"device_id", "arena_extend_strategy"};
   const std::array<const char*, 2> values{index.c_str(), "kSameAsRequested"};
   check_cuda(ort_abi::UpdateCUDAProviderOptions(api_, provider, keys.data(), values.data(), keys.size()));
-  check_cuda(ort_abi::UpdateCUDAProviderOptionsWithValue(api_, provider, "user_compute_stream", stream));
-  check_cuda(ort_abi::SessionOptionsAppendExecutionProvider_CUDA_V2(api_, raw, provider));
-  check(ort_abi::AddCustomOpDomain(api_, raw, domain));
-  return options;
+  if (stream) {
+    check_cuda(ort_abi::UpdateCUDAProviderOptionsWithValue(api_, provider, "user_compute_stream", stream));
+  }
+  check_cuda(ort_abi::SessionOptionsAppendExecutionProvider_CUDA_V2(api_, options, provider));
+}
+
+void Ort::check_cuda_provider(int32_t device) const {
+  OrtSessionOptions* raw = nullptr;
+  check(ort_abi::CreateSessionOptions(api_, &raw));
+  const OrtSessionOptionsPtr options(raw, {api_});
+  append_cuda(raw, device, nullptr);
+}
+
+void Ort::check_cuda_placement(const OrtSession* session, const std::string& path) const {
+  if (!placement_api_) return;  // it was not to make such a session
+  const std::vector<std::string> nodes = nodes_elsewhere(placement_api_, session, "CUDAExecutionProvider");
+  if (nodes.empty()) return;
+  fail(PF_UNSUPPORTED, path, ": ONNX Runtime's CUDA provider cannot run ", nodes.size(), " of its nodes, ",
+       nodes.front(), nodes.size() > 1 ? " first" : "", ", and a pass may not leave the GPU; use device cpu");
 }
 
 void Ort::check_cuda(OrtStatus* status) const {

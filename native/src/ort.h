@@ -42,9 +42,13 @@ class Ort {
 
   // Options that every session of this library has, with the operators of GRAPH.md on num_threads threads.
   OrtSessionOptionsPtr session_options(int32_t num_threads) const;
-  // The same for the CUDA provider, which runs everything on `stream`; no node may fall back to the CPU. The operators
-  // are those of `domain`. Throws PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a library.
+  // The same for the CUDA provider, which runs everything on `stream`. The operators are those of `domain`. Throws
+  // PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a library.
   OrtSessionOptionsPtr cuda_session_options(int32_t device, void* stream, OrtCustomOpDomain* domain) const;
+  // Throws PF_ORT_MISSING as above.
+  void check_cuda_provider(int32_t device) const;
+  // Throws PF_UNSUPPORTED when a node of a session made with cuda_session_options() is left to the CPU, and names it.
+  void check_cuda_placement(const OrtSession* session, const std::string& path) const;
   // Options of runs that do not wait for the device.
   OrtRunOptionsPtr unsynchronised_run() const;
   OrtSessionPtr create_session(const std::string& path, const OrtSessionOptions* options) const;
@@ -59,8 +63,11 @@ class Ort {
  private:
   explicit Ort(const std::string& path);
   void check_cuda(OrtStatus* status) const;
+  // `stream` may be nullptr: one of the provider's own.
+  void append_cuda(OrtSessionOptions* options, int32_t device, void* stream) const;
 
   const OrtApi* api_;
+  const OrtApi* placement_api_;  // nullptr where ONNX Runtime is too old to tell where nodes run
   OrtEnvPtr env_;
   OrtMemoryInfoPtr memory_info_;
 };

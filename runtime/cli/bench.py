@@ -29,7 +29,7 @@ from .arguments import (
     TreeDepth,
     TreeNodes,
 )
-from .console import notes, out, show, table, write_json
+from .console import note_device, notes, out, show, table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,7 @@ def bench(
 ) -> None:
     """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
     tree_options = GenerateKeywords(tree=tree, tree_nodes=tree_nodes, tree_depth=tree_depth)
+    note_device(device)
     with Engine(
         bundle,
         device=device,
@@ -76,7 +77,8 @@ def bench(
     ) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
         modes = measuring.modes(engine, draft_tokens, tree_options)
-        report = _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
+        report: dict[str, Any] = {"schema": SCHEMA, "machine": describe_machine(device)}
+        report |= _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
         report["bundle"] = _describe_bundle(engine, bundle)
     report["settings"] = {
         "threads": report["bundle"]["threads"],
@@ -98,8 +100,6 @@ def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, p
     peak = peak_memory_bytes()
     has_draft = engine.info.has_draft
     return {
-        "schema": SCHEMA,
-        "machine": describe_machine(),
         "runs": [summarise(mode, group, peak) for mode, group in samples.items()],
         "categories": categories(samples),
         "category_details": category_details(samples),

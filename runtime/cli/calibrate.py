@@ -7,7 +7,7 @@ from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.speculation import cache_folder
 
 from .arguments import Bundle, Device, Json, MaxContext, Threads
-from .console import out, show, table, write_json
+from .console import note_device, out, show, table, write_json
 
 ROWS = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 512)
@@ -22,6 +22,7 @@ def calibrate(
     json_file: Json = None,
 ) -> None:
     """Measure what passes cost on this machine, and keep the numbers for the source auto."""
+    note_device(device)
     with Engine(bundle, device=device, threads=threads, max_context=max_context, calibration="refresh") as engine:
         models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}
         costs = {

@@ -43,7 +43,7 @@ from .arguments import (
     TypicalP,
     parse_logit_bias,
 )
-from .console import note
+from .console import note, note_device
 from .interruptible import interruptible
 from .run import print_events, summary
 
@@ -162,6 +162,7 @@ def chat(
         logit_bias=parse_logit_bias(logit_bias),
         seed=seed,
     )
+    note_device(device)
     with Engine(
         bundle,
         device=device,

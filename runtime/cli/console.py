@@ -40,6 +40,12 @@ def note(line: str) -> None:
     notes().print(line, markup=False, soft_wrap=True)
 
 
+def note_device(device: str) -> None:
+    """What opening a bundle on a GPU begins with: bundles are packed for no device in particular."""
+    if device != "cpu":
+        note(f"repacking the weights for {device} while the bundle loads")
+
+
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table whose first column is text and whose others are numbers, aligned right."""
     result = Table(title=title, title_justify="left")

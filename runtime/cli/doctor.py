@@ -7,6 +7,7 @@ import os
 import typer
 
 from pilotfish.bindings import PilotfishError, calls, library_path
+from pilotfish.runtime.gpu import describe_gpus
 from pilotfish.runtime.machine import cpu_name, huge_pages, memory_bytes, package_versions
 from pilotfish.runtime.memory import format_bytes
 from pilotfish.runtime.ort import ort_library
@@ -18,7 +19,7 @@ EXIT_INCOMPLETE = 2
 
 
 def doctor(json_file: Json = None) -> None:
-    """Show versions, the ONNX Runtime library, the CPU kernels and the memory; exit code 2 if something is missing."""
+    """Show versions, ONNX Runtime, the CPU kernels, memory and GPUs; exit code 2 if nothing can run models."""
     facts = {
         "libpilotfish": f"{calls.version()} {library_path()}",
         "processor": cpu_name(),
@@ -34,6 +35,7 @@ def doctor(json_file: Json = None) -> None:
     except PilotfishError as error:
         facts["ONNX Runtime"] = "missing"
         problem = error
+    facts |= describe_gpus()
     facts |= package_versions()
     out().print(table("pilotfish doctor", ("what", "found"), facts.items()))
     write_json(json_file, facts)

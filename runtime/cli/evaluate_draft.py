@@ -54,7 +54,7 @@ def evaluate_draft(
         reports.append(_numbers(bundle, scores, costs))
     if len(reports) > 1:
         _show_comparison(reports)
-    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(), "bundles": reports})
+    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(device), "bundles": reports})
 
 
 def _show(bundle: str, scores: tuple[DraftScores, ...], costs: PassCosts) -> None:

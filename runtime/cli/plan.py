@@ -10,7 +10,7 @@ from pilotfish.runtime.engine_options import memory_plan
 from pilotfish.runtime.memory import format_bytes
 
 from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget
-from .console import out, show, table, write_json
+from .console import note, out, show, table, write_json
 
 if TYPE_CHECKING:
     from pilotfish.bindings import EngineInfo
@@ -34,13 +34,17 @@ def plan(
     max_context: MaxContext = None,
     json_file: Json = None,
 ) -> None:
-    """Show the memory a bundle needs, and the context that fits a budget."""
+    """Show the memory a bundle needs, and the context that fits a budget or what is free on a GPU."""
     try:
         info = memory_plan(bundle, device=device, memory_budget=memory_budget, max_context=max_context)
     except BudgetTooSmallError:
         _show(bundle, memory_plan(bundle, device=device, max_context=max_context))
         raise
     _show(bundle, info)
+    if info.free_device_memory:
+        show(f"free on {device}: {format_bytes(info.free_device_memory)}")
+    elif device != "cpu":
+        note(f"there is no {device} here to compare with; pilotfish doctor says why")
     write_json(json_file, dataclasses.asdict(info))
 
 

@@ -14,7 +14,7 @@ from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
 from .arguments import Bundle, Device, Json, MaxContext, Seed, Threads
-from .console import notes, out, read_text, show, table, write_json
+from .console import note_device, notes, out, read_text, show, table, write_json
 
 EXIT_NOT_LOSSLESS = 1
 Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
@@ -42,6 +42,7 @@ def verify(
         device=device,
         max_context=max_context,
     )
+    note_device(device)
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=notes(), transient=True) as progress:
         task = progress.add_task("loading", total=None)
@@ -49,7 +50,7 @@ def verify(
             bundle, options, lambda check: progress.update(task, description=f"{check.name}, {check.source}")
         )
     _show(bundle, report)
-    write_json(json_file, {"bundle": bundle, "machine": describe_machine()} | report.to_json())
+    write_json(json_file, {"bundle": bundle, "machine": describe_machine(device)} | report.to_json())
     if not report.passed:
         raise typer.Exit(EXIT_NOT_LOSSLESS)
 

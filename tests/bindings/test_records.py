@@ -10,6 +10,7 @@ import pytest
 from pilotfish.bindings import (
     AS_MANY_AS_PAY,
     Calibration,
+    CudaInfo,
     Decision,
     Device,
     DraftSource,
@@ -43,6 +44,7 @@ NOT_IN_PYTHON = {
     [
         (EngineOptions, "pf_engine_options"),
         (EngineInfo, "pf_engine_info"),
+        (CudaInfo, "pf_cuda_info"),
         (RequestOptions, "pf_generate_options"),
         (RequestStats, "pf_stats"),
     ],

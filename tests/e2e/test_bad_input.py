@@ -144,6 +144,7 @@ def test_a_budget_that_is_too_small(tiny_bundle: Path, cli: CommandLine) -> None
         ({"max_draft_tokens": 64}, "max_draft_tokens is 64"),
         ({"num_sequences": 0}, "num_sequences is 0"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"device": "cuda:x"}, "device is 'cuda:x'"),
     ],
 )
 def test_an_engine_option_outside_its_range(tiny_bundle: Path, options: dict[str, Any], words: str) -> None:
@@ -189,7 +190,7 @@ def test_no_onnxruntime(tiny_bundle: Path, cli: CommandLine, monkeypatch: pytest
 
 
 def test_a_library_that_is_none(tiny_bundle: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pilotfish.runtime.engine, "ort_library", lambda _: tiny_bundle / "target.onnx")
+    monkeypatch.setattr(pilotfish.runtime.engine, "ort_for", lambda _: tiny_bundle / "target.onnx")
     with pytest.raises(OnnxRuntimeMissingError, match=r"target\.onnx"):
         Engine(tiny_bundle)
     assert refused(cli("run", tiny_bundle, "x"), "target.onnx")
@@ -208,16 +209,15 @@ def test_an_old_onnxruntime(
 ) -> None:
     library = tmp_path / "libonnxruntime.so.1.10.0"
     subprocess.run(["cc", "-shared", "-fPIC", "-xc", "-", "-o", library], check=True, input=OLD_RUNTIME.encode())
-    monkeypatch.setattr(pilotfish.runtime.engine, "ort_library", lambda _: library)
+    monkeypatch.setattr(pilotfish.runtime.engine, "ort_for", lambda _: library)
     with pytest.raises(OnnxRuntimeVersionError, match=r"1\.10\.0"):
         Engine(tiny_bundle)
     assert refused(cli("run", tiny_bundle, "x"), "1.10.0")
 
 
 def test_a_device_that_is_not_in_this_build(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = pilotfish.runtime.engine.ort_library("cpu")
-    monkeypatch.setattr(pilotfish.runtime.engine, "ort_library", lambda _: library)
-    monkeypatch.setattr(pilotfish.runtime.engine, "load_cuda_libraries", lambda: None)
+    library = pilotfish.runtime.engine.ort_for("cpu")
+    monkeypatch.setattr(pilotfish.runtime.engine, "ort_for", lambda _: library)
     with pytest.raises(UnsupportedError):
         Engine(tiny_bundle, device="cuda")
 

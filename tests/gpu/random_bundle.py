@@ -249,7 +249,13 @@ def main() -> None:
         quiet = replace(draft, layer_scale=0.1)  # its embedding decides
         models["draft"] = write_model(args.folder / "draft", quiet, permutation, std=10.0, seed=3)
     words = {f"w{i}": i for i in range(target.vocabulary)}
-    tokenizer = json.dumps({"version": "1.0", "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"}})
+    tokenizer = json.dumps(
+        {
+            "version": "1.0",
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"},
+        }
+    )
     (args.folder / "tokenizer.json").write_text(tokenizer)
     manifest = {
         "format": "pilotfish-bundle",

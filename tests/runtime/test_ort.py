@@ -40,25 +40,34 @@ def test_a_wheel_without_the_library_is_named(monkeypatch: pytest.MonkeyPatch, t
         ort.ort_library("cpu")
 
 
-def test_a_missing_cuda_library_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ort, "_is_loaded", lambda name: "cudnn" not in name)
-    with pytest.raises(OnnxRuntimeMissingError, match=r"libcudnn\.so\.9 .*pip install nvidia-cudnn-cu13"):
-        ort.load_cuda_libraries()
+def test_the_cpu_wheel_has_no_cuda_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        return "1.32.0" if name == "onnxruntime" else missing(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(OnnxRuntimeMissingError, match=r"onnxruntime 1\.32\.0 .* no CUDA provider: pip uninstall"):
+        ort.ort_library("cuda")
 
 
-def test_cuda_libraries_are_loaded_from_pips_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "cu13" / "lib"
-    folder.mkdir(parents=True)
-    wanted = [names[0] for names, _ in ort._CUDA_LIBRARIES]
-    for name in wanted:
+@pytest.fixture
+def both_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder that onnxruntime 1.32.0 and onnxruntime-gpu 1.31.1 share."""
+    folder = tmp_path / "capi"
+    folder.mkdir()
+    for name in ("libonnxruntime.so.1.31.1", "libonnxruntime.so.1.32.0", ort.CUDA_PROVIDER):
         (folder / name).touch()
-    monkeypatch.setattr(ort.util, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)]))
-    loaded: list[str] = []
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(ort.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(metadata, "version", {"onnxruntime": "1.32.0", "onnxruntime-gpu": "1.31.1"}.__getitem__)
+    return folder
 
-    def load(name: str) -> bool:
-        loaded.append(name)
-        return "/" in name
 
-    monkeypatch.setattr(ort, "_is_loaded", load)
-    ort.load_cuda_libraries()
-    assert [name for name in loaded if "/" in name] == [str(folder / name) for name in wanted]
+def test_each_device_gets_its_wheels_library(both_wheels: Path) -> None:
+    assert ort.ort_library("cpu") == both_wheels / "libonnxruntime.so.1.32.0"
+    assert ort.ort_library("cuda") == both_wheels / "libonnxruntime.so.1.31.1"
+
+
+def test_a_provider_that_another_wheel_took_away(both_wheels: Path) -> None:
+    (both_wheels / ort.CUDA_PROVIDER).unlink()
+    with pytest.raises(OnnxRuntimeMissingError, match="pip uninstall onnxruntime onnxruntime-gpu"):
+        ort.ort_library("cuda")

@@ -1,0 +1,128 @@
+// The plan of a GPU's memory: what it counts, that it is never less than the kernels take, and what does not fit.
+#include "cuda_memory_plan.h"
+
+#include <algorithm>
+
+#include "check.h"
+#include "memory_plan.h"
+#include "options.h"
+#include "tiny_manifest.h"
+
+namespace {
+
+using namespace pilotfish;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// The tiny pair with caches that the CUDA kernels have.
+const Manifest kPair =
+    parse_manifest(tiny::replaced(tiny::kManifest, R"("cache_dtype": "f32")", R"("cache_dtype": "f16")"), "/bundle");
+
+pf_engine_options cuda_options(int32_t max_context, uint64_t budget) {
+  pf_engine_options options = default_engine_options();
+  options.device = PF_DEVICE_CUDA;
+  options.num_threads = 2;
+  options.max_context = max_context;
+  options.memory_budget_bytes = budget;
+  return options;
+}
+
+CudaDeviceInfo card(uint64_t free_bytes) { return {"Card", 13000, 90, 132, uint64_t{1} << 33, free_bytes}; }
+
+Manifest with(const std::string& from, const std::string& to) {
+  Manifest manifest = kPair;
+  manifest.target = parse_manifest(tiny::replaced(tiny::kManifest, from, to), "/bundle").target;
+  return manifest;
+}
+
+void test_formats_that_the_kernels_lack() {
+  const std::string place = R"("max_positions": 2048, "cache_dtype": "f16"})";
+  const auto formats = [&](const std::string& linear) {
+    return with(place, R"("max_positions": 2048, "cache_dtype": "f16",
+      "formats": {"linear": ")" +
+                           linear + R"(", "embedding": "int8", "lm_head": "int8"}})");
+  };
+  CHECK(plan_memory(formats("int4_asym"), cuda_options(64, 0)).total_bytes > 0);
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's linear weights are f16; the CUDA kernels have int4, int4_asym and int8",
+              plan_memory(formats("f16"), cuda_options(64, 0)));
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
+              plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
+}
+
+void test_every_part_is_counted() {
+  const pf_engine_info plan = plan_memory(kPair, cuda_options(1000, 0));
+  CHECK_EQ(plan.total_bytes, plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
+                                 plan.draft_cache_bytes + plan.lookup_bytes + plan.activation_bytes +
+                                 plan.runtime_bytes);
+  CHECK(plan.runtime_bytes > kCudaContextBytes + kCudaProviderBytes);
+  CHECK_EQ(plan.target_cache_bytes, uint64_t{2} * 1024 * 2 * 2 * 16 * 2);
+  CHECK_EQ(plan.free_device_memory, uint64_t{0});
+  // Attention's partial sums grow with the context, the linears' with the multiprocessors.
+  CHECK(plan.activation_bytes > plan_memory(kPair, cuda_options(128, 0)).activation_bytes);
+  const CudaDeviceInfo device = card(uint64_t{1} << 32);
+  CHECK(plan.activation_bytes > plan_memory(kPair, cuda_options(1000, 0), &device).activation_bytes);
+}
+
+// As lowbit_format.cuh lays an int4 weight out, and as the bundle does.
+void test_repacked_weights_are_never_more_than_planned() {
+  for (const uint64_t columns : {64, 128, 192, 576, 640, 1536, 4096, 11008}) {
+    for (const uint64_t rows : {16, 48, 576, 49152}) {
+      ModelEntry model = kPair.target;
+      model.hidden_size = model.intermediate_size = model.head_dim = static_cast<int32_t>(columns);
+      model.num_heads = 1;
+      const uint64_t packed = (rows + 15) / 16 * ((columns + 63) / 64) * 576;
+      const uint64_t repacked = (rows + 31) / 32 * ((columns + 127) / 128) * 2304;
+      model.tensors = {{"layers.0.qkv", TensorEntry::Type::kU8, {int64_t(packed)}, 0, packed}};
+      CHECK(cuda_weight_bytes(model) >= repacked);
+      CHECK(cuda_weight_bytes(model) <= repacked + std::min(repacked, 17 * columns + 17 * 128) + 512);
+    }
+  }
+}
+
+void test_what_is_free_shortens_the_context() {
+  const CudaDeviceInfo roomy = card(uint64_t{1} << 32);
+  const pf_engine_info whole = plan_memory(kPair, cuda_options(0, 0), &roomy);
+  CHECK_EQ(whole.max_context, 2048);
+  CHECK_EQ(whole.free_device_memory, roomy.free_bytes);
+  const CudaDeviceInfo tight = card(whole.total_bytes - kCudaContextBytes - 1);
+  const pf_engine_info less = plan_memory(kPair, cuda_options(0, 0), &tight);
+  CHECK(less.max_context < 2048);
+  CHECK(less.total_bytes <= tight.free_bytes + kCudaContextBytes);
+  // A budget below it decides, one above it does not.
+  CHECK_EQ(plan_memory(kPair, cuda_options(0, less.total_bytes - 1), &tight).max_context,
+           less.max_context - kBlockSize);
+  CHECK_EQ(plan_memory(kPair, cuda_options(0, uint64_t{1} << 40), &tight).max_context, less.max_context);
+}
+
+void test_what_does_not_fit_is_refused_with_numbers_and_remedy() {
+  const CudaDeviceInfo full = card(20 * kMiB);
+  CHECK_ERROR(PF_OUT_OF_MEMORY, "cuda:0, Card, has 20 of its 8192 MiB free, but 1 sequence(s) of 1024 tokens need",
+              plan_memory(kPair, cuda_options(1024, 0), &full));
+  CHECK_ERROR(PF_OUT_OF_MEMORY, "a smaller max_context", plan_memory(kPair, cuda_options(0, 0), &full));
+  CHECK_ERROR(PF_OUT_OF_MEMORY, "target cache", plan_memory(kPair, cuda_options(0, uint64_t{1} << 40), &full));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is 1048576", plan_memory(kPair, cuda_options(0, kMiB), &full));
+}
+
+void test_the_device_option() {
+  pf_engine_options options = cuda_options(0, 0);
+  options.ort_library = "x";
+  options.device_index = 3;
+  check_options(options);
+  options.device_index = -1;
+  CHECK_ERROR(PF_INVALID_ARGUMENT, "device_index is -1", check_options(options));
+  options.device = PF_DEVICE_CPU;
+  options.device_index = 1;
+  CHECK_ERROR(PF_INVALID_ARGUMENT, "device_index is 1, allowed are 0 to 0", check_options(options));
+}
+
+}  // namespace
+
+int main() {
+  test_formats_that_the_kernels_lack();
+  test_every_part_is_counted();
+  test_repacked_weights_are_never_more_than_planned();
+  test_what_is_free_shortens_the_context();
+  test_what_does_not_fit_is_refused_with_numbers_and_remedy();
+  test_the_device_option();
+  return check::result();
+}
