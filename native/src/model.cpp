@@ -40,9 +40,21 @@ Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
   cache_.emplace(*ort_, binding_.get(), entry, limits.num_blocks, limits.block_size, device_);
   bind_fixed_inputs();
   if (limits.max_hidden > 0) hidden_.emplace(*ort_, binding_.get(), entry.taps, entry.hidden_size, limits.max_hidden);
-  // A graph that is not what the manifest says fails here rather than in the first request.
-  const std::array<int32_t, 1> zero{0};
-  forward({.ids = zero, .positions = {}, .tree_mask = {}, .block_table = zero, .context = 0, .num_outputs = 1});
+  // A graph that is not what the manifest says fails here rather than in the first request; so does a device without
+  // room for the widest pass, whose memory ONNX Runtime takes when it first runs one.
+  try_pass(device_ ? std::min({limits.max_rows, limits.max_context, max_positions_}) : 1);
+}
+
+void Model::try_pass(int32_t num_rows) {
+  const std::vector<int32_t> ids(num_rows);
+  std::vector<int32_t> blocks(num_blocks_for(num_rows, limits_.block_size));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  forward({.ids = ids,
+           .positions = {},
+           .tree_mask = {},
+           .block_table = blocks,
+           .context = 0,
+           .num_outputs = std::min(num_rows, limits_.max_outputs)});
 }
 
 void Model::load_session(const std::filesystem::path& folder, const ModelEntry& entry) {

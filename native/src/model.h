@@ -50,7 +50,7 @@ struct ModelLimits {
 
 class Model {
  public:
-  // Reads and hashes the weights, builds the session and runs one row through it. The model keeps `ort` alive, beside
+  // Reads and hashes the weights, builds the session and runs a pass through it. The model keeps `ort` alive, beside
   // the other models. `device` is nullptr on the CPU.
   Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
         const ModelEntry& entry, const ModelLimits& limits);
@@ -79,6 +79,7 @@ class Model {
   };
 
   void load_session(const std::filesystem::path& folder, const ModelEntry& entry);
+  void try_pass(int32_t num_rows);
   OrtValuePtr initializer(const TensorEntry& entry);
   // Runs the session over what is bound; on a device without waiting, from a recorded graph where the shape was seen.
   void run(int32_t num_rows, bool causal, int32_t num_outputs);

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pilotfish.bindings import InvalidArgumentError
 
@@ -52,7 +53,7 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> T
     for index, name in enumerate(header):
         result.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(Text, row))  # as it is: pip's extras look like markup
     return result
 
 

@@ -65,13 +65,17 @@ void test_what_it_is(const std::shared_ptr<CudaDevice>& device) {
 }  // namespace
 
 int main() {
-  const std::shared_ptr<CudaDevice> device = pilotfish::open_cuda_device(0);
-  CHECK(works(device));
-  test_a_failed_call_is_named(device);
-  test_memory_that_is_not_there(device);
-  test_a_recording_that_fails(device);
-  test_other_threads(device);
-  test_what_it_is(device);
+  try {
+    const std::shared_ptr<CudaDevice> device = pilotfish::open_cuda_device(0);
+    CHECK(works(device));
+    test_a_failed_call_is_named(device);
+    test_memory_that_is_not_there(device);
+    test_a_recording_that_fails(device);
+    test_other_threads(device);
+    test_what_it_is(device);
+  } catch (const pilotfish::Error& error) {
+    check::failed(__FILE__, __LINE__, error.what());
+  }
   if (check::num_failed == 0) std::printf("all device checks passed\n");
   return check::result();
 }
