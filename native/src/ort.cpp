@@ -27,6 +27,13 @@ const OrtApiBase* open_library(const std::string& path) {
 
 }  // namespace
 
+pf_status ort_failure(std::string_view message) noexcept {
+  const auto says = [&](std::string_view part) { return message.find(part) != std::string_view::npos; };
+  // Our operators name CUDA's error, the arena says that it failed to allocate.
+  if (says("cudaErrorMemoryAllocation") || says("Failed to allocate memory")) return PF_OUT_OF_MEMORY;
+  return says("CUDA: cudaError") || says("CUDA failure") ? PF_CUDA_FAILED : PF_ORT_FAILED;
+}
+
 std::string Ort::version(const std::string& path) { return open_library(path)->GetVersionString(); }
 
 std::shared_ptr<Ort> Ort::open(const std::string& path) {
@@ -65,7 +72,8 @@ Ort::Ort(const std::string& path) {
 void Ort::check(OrtStatus* status) const {
   if (!status) return;
   const std::unique_ptr<OrtStatus, OrtRelease<ort_abi::ReleaseStatus>> owner(status, {api_});
-  fail(PF_ORT_FAILED, "ONNX Runtime: ", ort_abi::GetErrorMessage(api_, status));
+  const char* const message = ort_abi::GetErrorMessage(api_, status);
+  fail(ort_failure(message), "ONNX Runtime: ", message);
 }
 
 OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {

@@ -6,8 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ort_abi.h"
+#include "pilotfish.h"
 
 namespace pilotfish {
 
@@ -28,6 +30,10 @@ using OrtIoBindingPtr = std::unique_ptr<OrtIoBinding, OrtRelease<ort_abi::Releas
 using OrtMemoryInfoPtr = std::unique_ptr<OrtMemoryInfo, OrtRelease<ort_abi::ReleaseMemoryInfo>>;
 using OrtValuePtr = std::unique_ptr<OrtValue, OrtRelease<ort_abi::ReleaseValue>>;
 
+// The status of a failure that ONNX Runtime reports with this message: that of the CUDA call or allocation that failed
+// inside it, or PF_ORT_FAILED.
+pf_status ort_failure(std::string_view message) noexcept;
+
 class Ort {
  public:
   // The library at `path`, shared by the engines that are open together. Its own pool has one thread: the operators of
@@ -37,7 +43,7 @@ class Ort {
   static std::string version(const std::string& path);
 
   const OrtApi* api() const noexcept { return api_; }
-  // Throws PF_ORT_FAILED with ONNX Runtime's message, after releasing the status.
+  // Throws ort_failure() with ONNX Runtime's message, after releasing the status.
   void check(OrtStatus* status) const;
 
   // Options that every session of this library has, with the operators of GRAPH.md on num_threads threads.

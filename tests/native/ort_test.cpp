@@ -1,0 +1,21 @@
+// What ONNX Runtime reports is told apart, and a library that is none is refused.
+#include "ort.h"
+
+#include "check.h"
+
+int main() {
+  using pilotfish::ort_failure;
+  CHECK_EQ(
+      ort_failure("Non-zero status code returned: pilotfish.Linear: CUDA: cudaErrorMemoryAllocation (out of memory) "
+                  "from cudaMalloc(&memory, num_repacked) at model_context.cpp:42"),
+      pf_status{PF_OUT_OF_MEMORY});
+  CHECK_EQ(ort_failure("bfc_arena.cc: Failed to allocate memory for requested buffer of size 1048576"),
+           pf_status{PF_OUT_OF_MEMORY});
+  CHECK_EQ(
+      ort_failure("pilotfish.Linear: CUDA: cudaErrorInvalidValue (invalid argument) from launch at linear_op.cpp:80"),
+      pf_status{PF_CUDA_FAILED});
+  CHECK_EQ(ort_failure("CUDA failure 700: an illegal memory access was encountered"), pf_status{PF_CUDA_FAILED});
+  CHECK_EQ(ort_failure("Protobuf parsing failed."), pf_status{PF_ORT_FAILED});
+  CHECK_ERROR(PF_ORT_MISSING, "/nowhere/libonnxruntime.so", pilotfish::Ort::open("/nowhere/libonnxruntime.so"));
+  return check::result();
+}
