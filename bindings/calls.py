@@ -199,7 +199,15 @@ def request_decision(request: RequestHandle) -> Decision:
     struct = ffi.new("pf_decision*", {"struct_size": ffi.sizeof("pf_decision")})
     check(lib.pf_request_get_decision(request.pointer, struct))
     return Decision(
-        Reason(struct.reason), struct.num_lookup, struct.num_model, struct.expected_tokens, struct.expected_seconds
+        reason=Reason(struct.reason),
+        num_lookup=struct.num_lookup,
+        num_model=struct.num_model,
+        expected_tokens=struct.expected_tokens,
+        expected_seconds=struct.expected_seconds,
+        num_head=struct.num_head,
+        num_levels=struct.num_levels,
+        num_passes=struct.num_passes,
+        num_verified=struct.num_verified,
     )
 
 

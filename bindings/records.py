@@ -222,6 +222,7 @@ class RequestStats:
     num_model_drafted: int
     num_model_accepted: int
     num_probe_rounds: int
+    counted_seconds: float
 
 
 class Decision(NamedTuple):
@@ -232,3 +233,7 @@ class Decision(NamedTuple):
     num_model: int
     expected_tokens: float
     expected_seconds: float
+    num_head: int
+    num_levels: int
+    num_passes: int
+    num_verified: int

@@ -68,6 +68,8 @@ class Stats:
     num_model_accepted: int = 0
     num_probe_rounds: int = 0
     """Rounds that ran the draft model to see whether it has become worth it."""
+    counted_seconds: float = 0.0
+    """Of the rounds, by the costs of passes that they are planned by: under one calibration the same in every run."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -102,6 +104,14 @@ class Round:
     """Tokens of the draft model, at most."""
     expected_tokens: float
     expected_seconds: float
+    num_head: int
+    """Tokens of the head, at most."""
+    num_levels: int
+    """Of the tree of the draft model or head, at most; a chain has as many as tokens."""
+    num_passes: int
+    """Of the draft model or head."""
+    num_verified: int
+    """Drafted tokens that the target saw."""
     num_tokens: int
     """Tokens that it gave."""
 
@@ -134,6 +144,10 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
         num_model=decision.num_model,
         expected_tokens=decision.expected_tokens,
         expected_seconds=decision.expected_seconds,
+        num_head=decision.num_head,
+        num_levels=decision.num_levels,
+        num_passes=decision.num_passes,
+        num_verified=decision.num_verified,
         num_tokens=num_tokens,
     )
 

@@ -47,6 +47,8 @@ set(pilotfish_engine_sources
   src/drafters/lookup_drafter.cpp
   src/round_costs.cpp
   src/calibration.cpp
+  src/confidence_rates.cpp
+  src/source_track.cpp
   src/controller.cpp
   src/speculation.cpp
   src/verify.cpp
@@ -75,7 +77,6 @@ set(pilotfish_engine_tests
   lookup_store_test
   manifest_test
   memory_plan_test
-  ort_test
   prefix_cache_test
   random_stream_test
   row_math_test

@@ -215,6 +215,7 @@ typedef struct {
   int32_t num_model_drafted;
   int32_t num_model_accepted;
   int32_t num_probe_rounds; /* of those, to see whether it has become worth it */
+  double counted_seconds;   /* of the rounds, by the costs of passes that they are planned by: the same in every run */
 } pf_stats;
 
 /* What a round was to draft, and what was expected of it. */
@@ -225,6 +226,10 @@ typedef struct {
   int32_t num_model;  /* tokens of the draft model, at most */
   float expected_tokens;
   double expected_seconds;
+  int32_t num_head;     /* tokens of the head, at most */
+  int32_t num_levels;   /* of the tree of the model or head, at most: as many as it has tokens make a chain */
+  int32_t num_passes;   /* of the model or head, that the round ran */
+  int32_t num_verified; /* drafted tokens of all sources that the target saw */
 } pf_decision;
 
 /* A GPU, and what this build has for it. */

@@ -26,7 +26,7 @@ constexpr double kSlowPass = 0.02;  // seconds of one row: fewer row counts are 
 constexpr int kMostSweeps = 15;
 constexpr std::array<int32_t, 2> kContexts{32, 512};
 constexpr size_t kMostFileBytes = 1 << 20;
-constexpr const char* kFormat = "pilotfish-calibration 1";
+constexpr const char* kFormat = "pilotfish-calibration 2";
 
 double seconds_of(const std::function<void()>& body) {
   const auto start = Clock::now();
@@ -45,12 +45,11 @@ std::vector<int32_t> up_to(std::initializer_list<int32_t> wanted, int32_t most) 
 
 // One model's passes, and the times of each.
 struct Series {
-  const std::function<void(int32_t, int32_t)>& run;
+  const TimedPass& run;
   PassCosts costs;
   std::array<std::vector<std::vector<double>>, 2> times;  // [contexts][rows][sweeps]
 
-  Series(const std::function<void(int32_t, int32_t)>& pass, std::vector<int32_t> rows, int32_t max_context)
-      : run(pass) {
+  Series(const TimedPass& pass, std::vector<int32_t> rows, int32_t max_context) : run(pass) {
     costs.rows = std::move(rows);
     const int32_t most = std::max(max_context - costs.rows.back(), 0);
     for (size_t i = 0; i < kContexts.size(); ++i) {
@@ -81,6 +80,31 @@ struct Series {
   }
 };
 
+// Those of a source of drafts.
+struct SourceSeries {
+  Series begin;
+  std::optional<Series> level;
+  int32_t begin_levels;
+
+  SourceSeries(const TimedSource& source, int32_t max_context)
+      : begin(source.begin, up_to({1, 2, 4, 8, 64, 128}, source.most_begun), max_context),
+        begin_levels(source.begin_levels) {
+    if (source.level) level.emplace(source.level, up_to({1, 2, 4, 8}, source.most_continued), max_context);
+  }
+
+  void sweep() {
+    begin.sweep();
+    if (level) level->sweep();
+  }
+
+  // A source without further passes has none that cost anything.
+  DraftCosts finish() {
+    DraftCosts costs{.begin = begin.finish(), .level = {}, .begin_levels = begin_levels};
+    costs.level = level ? level->finish() : PassCosts{.rows = {1}, .contexts = {0, 0}, .seconds = {{{0}, {0}}}};
+    return costs;
+  }
+};
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -103,15 +127,27 @@ Json to_json(const PassCosts& costs) {
   return {{"rows", costs.rows}, {"contexts", costs.contexts}, {"seconds", costs.seconds}};
 }
 
-PassCosts from_json(const Json& json) {
+PassCosts from_json(const Json& json, double least = 1e-12) {
   PassCosts costs{.rows = json.at("rows"), .contexts = json.at("contexts"), .seconds = json.at("seconds")};
   bool valid = !costs.rows.empty() && std::is_sorted(costs.rows.begin(), costs.rows.end());
   for (const std::vector<double>& seconds : costs.seconds) {
     valid = valid && seconds.size() == costs.rows.size() &&
-            std::all_of(seconds.begin(), seconds.end(), [](double value) { return value > 0 && value < 1e6; });
+            std::all_of(seconds.begin(), seconds.end(), [&](double value) { return value >= least && value < 1e6; });
   }
   if (!valid) fail(PF_INTERNAL, "not a table of costs");
   return costs;
+}
+
+Json to_json(const DraftCosts& costs) {
+  return {{"begin", to_json(costs.begin)}, {"level", to_json(costs.level)}, {"begin_levels", costs.begin_levels}};
+}
+
+std::optional<DraftCosts> find_source(const Json& json, const char* name) {
+  if (!json.contains(name)) return std::nullopt;
+  const Json& found = json.at(name);
+  return DraftCosts{.begin = from_json(found.at("begin")),
+                    .level = from_json(found.at("level"), 0),
+                    .begin_levels = found.at("begin_levels")};
 }
 
 }  // namespace
@@ -130,23 +166,24 @@ RoundCosts measure_costs(const TimedPasses& passes) {
   const auto start = Clock::now();
   passes.verify(1, 0);
   const bool is_slow = seconds_of([&] { passes.verify(1, 0); }) > kSlowPass;
-  std::vector<Series> all;
-  all.reserve(2);
-  all.emplace_back(passes.verify,
-                   is_slow ? up_to({1, 2, 4, 8}, passes.most_verified)
-                           : up_to({1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48}, passes.most_verified),
-                   passes.max_context);
-  if (passes.draft) {
-    all.emplace_back(passes.draft, up_to({1, 2, 8, 64, 128}, passes.most_drafted), passes.max_context);
-  }
-  // The sweeps alternate between the models, so that a slower moment falls on both.
+  Series verify(passes.verify,
+                is_slow ? up_to({1, 2, 4, 8}, passes.most_verified)
+                        : up_to({1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48}, passes.most_verified),
+                passes.max_context);
+  std::optional<SourceSeries> draft, head;
+  if (passes.draft) draft.emplace(*passes.draft, passes.max_context);
+  if (passes.head) head.emplace(*passes.head, passes.max_context);
+  // The sweeps alternate between the models, so that a slower moment falls on all of them.
   for (int i = 0; i < kMostSweeps; ++i) {
-    for (Series& series : all) series.sweep();
+    verify.sweep();
+    if (draft) draft->sweep();
+    if (head) head->sweep();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (seconds > (i + 1 < kLeastSweeps ? kMostSeconds : kEnoughSeconds)) break;
   }
-  RoundCosts costs{.verify = all[0].finish(), .draft = {}, .is_measured = true};
-  if (passes.draft) costs.draft = all[1].finish();
+  RoundCosts costs{.verify = verify.finish(), .draft = {}, .head = {}, .is_measured = true};
+  if (draft) costs.draft = draft->finish();
+  if (head) costs.head = head->finish();
   return costs;
 }
 
@@ -157,9 +194,10 @@ std::optional<RoundCosts> read_costs(const CalibrationFile& file) {
     if (!content) return std::nullopt;
     const Json json = Json::parse(*content);
     if (json.at("format") != kFormat || json.at("key") != file.key) return std::nullopt;
-    RoundCosts costs{.verify = from_json(json.at("verify")), .draft = {}, .is_measured = true};
-    if (json.contains("draft")) costs.draft = from_json(json.at("draft"));
-    return costs;
+    return RoundCosts{.verify = from_json(json.at("verify")),
+                      .draft = find_source(json, "draft"),
+                      .head = find_source(json, "head"),
+                      .is_measured = true};
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -170,6 +208,7 @@ void keep_costs(const CalibrationFile& file, const RoundCosts& costs) noexcept {
   try {
     Json json{{"format", kFormat}, {"key", file.key}, {"verify", to_json(costs.verify)}};
     if (costs.draft) json["draft"] = to_json(*costs.draft);
+    if (costs.head) json["head"] = to_json(*costs.head);
     write_file(file.path(), json.dump(1) + "\n");
   } catch (const std::exception&) {
     // A cache that cannot be kept costs the next load a second.

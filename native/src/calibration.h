@@ -24,12 +24,22 @@ struct CalibrationFile {
 std::string describe_build_and_machine();
 
 // How to run passes: of `num_rows` rows after `context` tokens.
+using TimedPass = std::function<void(int32_t num_rows, int32_t context)>;
+
+// Of a source of drafts that runs a model.
+struct TimedSource {
+  TimedPass begin;           // its first pass of a round
+  TimedPass level;           // a further one; empty: it has none
+  int32_t begin_levels = 1;  // of a tree, that the first pass gives
+  int32_t most_begun;        // rows of a first pass
+  int32_t most_continued;    // rows of a further one
+};
+
 struct TimedPasses {
-  std::function<void(int32_t num_rows, int32_t context)> verify;
-  std::function<void(int32_t num_rows, int32_t context)> draft;  // empty: no draft model
-  int32_t most_verified;                                         // rows
-  int32_t most_drafted;                                          // rows of a catching-up pass
-  int32_t max_context;                                           // rows included, of both
+  TimedPass verify;
+  int32_t most_verified;  // rows
+  int32_t max_context;    // rows included, of all models
+  std::optional<TimedSource> draft, head;
 };
 
 // Takes under a second where a pass takes milliseconds, and at least one sweep over a few row counts otherwise.

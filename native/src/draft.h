@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,10 +21,16 @@ struct Draft {
   // than it keeps.
   int32_t max_draft_rows = 0;
 
+  // Passes of the drafter after its first one, for the counters: rows of each.
+  std::array<int32_t, TokenTree::kMaxTokens> level_rows;
+  int32_t num_level_passes = 0;
+
+  void count_level(size_t num_rows) noexcept { level_rows[num_level_passes++] = static_cast<int32_t>(num_rows); }
+
   void clear(TreeLimits limits, int32_t num_cached_tokens, int32_t max_rows = 0) noexcept {
     tree.clear(limits);
     max_draft_rows = std::max(max_rows, tree.limits().max_tokens);
-    num_distributions = 0;
+    num_distributions = num_level_passes = 0;
     num_cached = num_cached_tokens;
   }
 };

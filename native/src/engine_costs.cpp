@@ -16,6 +16,7 @@ namespace {
 
 constexpr int32_t kMostContext = 512 + 128;
 constexpr int32_t kMostCaughtUp = 128;
+constexpr int32_t kMostContinued = 8;
 
 std::string describe(const std::shared_ptr<CudaDevice>& device) {
   if (!device) return "cpu";
@@ -75,15 +76,21 @@ RoundCosts Engine::measure() {
                                          .num_outputs = num_outputs});
     for (int32_t row = 0; row < num_outputs; ++row) {
       const Peak best = find_peak(logits.row(row));
-      if (row == 0) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
+      if (row == 0 || &model != target_.get()) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
     }
   };
   TimedPasses passes{.verify = [&](int32_t num_rows, int32_t context) { run(*target_, num_rows, context, num_rows); },
-                     .draft = {},
                      .most_verified = std::min(options_.max_draft_tokens + 1, max_context),
-                     .most_drafted = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
-                     .max_context = max_context};
-  if (draft_) passes.draft = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); };
+                     .max_context = max_context,
+                     .draft = {},
+                     .head = {}};
+  if (draft_) {
+    passes.draft =
+        TimedSource{.begin = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); },
+                    .level = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, num_rows); },
+                    .most_begun = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
+                    .most_continued = std::min({kMostContinued, options_.max_draft_tokens + 1, max_context})};
+  }
   return measure_costs(passes);
 }
 
@@ -95,7 +102,7 @@ double Engine::cost(int32_t which, int32_t num_rows, int32_t context) const {
   if (which != PF_MODEL_DRAFT)
     fail(PF_INVALID_ARGUMENT, "model is ", which, ", neither PF_MODEL_TARGET nor PF_MODEL_DRAFT");
   if (!costs_.draft) fail(PF_INVALID_ARGUMENT, "the bundle has no draft model");
-  return costs_.draft->at(num_rows, context);
+  return costs_.draft->begin.at(num_rows, context);
 }
 
 void Engine::remember(std::span<const int32_t> output) noexcept {

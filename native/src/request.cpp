@@ -154,9 +154,13 @@ pf_decision Request::decision() const noexcept {
   return {.struct_size = sizeof(pf_decision),
           .reason = static_cast<int32_t>(plan.reason),
           .num_lookup = plan.num_lookup,
-          .num_model = plan.num_draft,
+          .num_model = plan.source == Source::kDraft ? plan.num_draft : 0,
           .expected_tokens = plan.tokens,
-          .expected_seconds = plan.seconds};
+          .expected_seconds = plan.seconds,
+          .num_head = plan.source == Source::kHead ? plan.num_draft : 0,
+          .num_levels = plan.num_levels,
+          .num_passes = speculation_.num_passes(),
+          .num_verified = speculation_.num_verified()};
 }
 
 Accepted Request::accept(const Logits& target) {

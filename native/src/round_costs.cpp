@@ -55,9 +55,18 @@ void PassCosts::smooth() {
   for (size_t i = 0; i < rows.size(); ++i) seconds[1][i] = std::max(seconds[0][i], seconds[1][i]);
 }
 
+DraftCosts DraftCosts::guess(uint64_t pass_bytes) {
+  return {.begin = guess_passes(pass_bytes), .level = guess_passes(pass_bytes)};
+}
+
+double DraftCosts::drafting(int32_t num_behind, int32_t levels, int32_t width, int32_t context) const noexcept {
+  const int32_t num_passes = std::max(levels - begin_levels, 0);
+  return begin.at(num_behind, context) + (num_passes > 0 ? num_passes * level.at(width, context) : 0);
+}
+
 RoundCosts RoundCosts::guess(uint64_t target_pass_bytes, uint64_t draft_pass_bytes) {
-  RoundCosts costs{.verify = guess_passes(target_pass_bytes), .draft = {}, .is_measured = false};
-  if (draft_pass_bytes > 0) costs.draft = guess_passes(draft_pass_bytes);
+  RoundCosts costs{.verify = guess_passes(target_pass_bytes), .draft = {}, .head = {}};
+  if (draft_pass_bytes > 0) costs.draft = DraftCosts::guess(draft_pass_bytes);
   return costs;
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "token_tree.h"
+
 namespace pilotfish {
 
 // Seconds of passes of one model, measured at some row counts and two context lengths, linear in between and beyond.
@@ -20,12 +22,27 @@ struct PassCosts {
   void smooth();
 };
 
+// Of a source of drafts that runs a model: a small language model, or a head of the target.
+struct DraftCosts {
+  PassCosts begin;           // the first pass of a round, over num_rows tokens that the source has not read yet
+  PassCosts level;           // a further one, which continues num_rows drafted tokens
+  int32_t begin_levels = 1;  // levels of a tree that the first pass gives; a further one gives the next
+
+  // By the bytes of the weights that a pass reads. A further row costs 0.08 of a pass of one row.
+  static DraftCosts guess(uint64_t pass_bytes);
+  // What `levels` levels of `width` tokens take, the first pass over num_behind tokens among them.
+  double drafting(int32_t num_behind, int32_t levels, int32_t width, int32_t context) const noexcept;
+};
+
 struct RoundCosts {
   PassCosts verify;
-  std::optional<PassCosts> draft;  // none: no draft model
-  bool is_measured;                // false: guessed from the bytes of the weights
+  std::optional<DraftCosts> draft, head;  // none: the bundle has no such source
+  bool is_measured = false;               // false: guessed from the bytes of the weights
 
-  // A further row costs 0.08 of a pass of one row, and passes are to each other as the bytes that they read.
+  // Of a source that runs a model.
+  const std::optional<DraftCosts>& of(Source source) const noexcept { return source == Source::kHead ? head : draft; }
+
+  // Passes are to each other as the bytes that they read. 0 bytes: no draft model.
   static RoundCosts guess(uint64_t target_pass_bytes, uint64_t draft_pass_bytes);
 };
 

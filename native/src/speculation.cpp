@@ -51,15 +51,6 @@ TreeLimits limits_of(const DraftChoice& choice, const pf_generate_options& optio
   return {most, most};
 }
 
-// The first pass of the draft gives the first level, each further one was of the rows of a level.
-int32_t count_passes(const TokenTree& tree) {
-  int32_t deepest = 0;
-  for (const TreeToken& token : tree.tokens()) {
-    if (token.draft_row > 0) deepest = std::max(deepest, token.depth);
-  }
-  return 1 + deepest;
-}
-
 }  // namespace
 
 DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
@@ -100,17 +91,18 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
   const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
   most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
+  const bool is_chain = !pinned_shape_ && !is_auto();
   RoundState state{.num_tokens = num_tokens,
-                   .most_drafted = std::min(most.max_tokens, pinned_shape_ ? most.max_tokens : most.max_depth),
-                   .most_draft = 0,
-                   .num_draft_behind = 0,
+                   .most_drafted = is_chain ? std::min(most.max_tokens, most.max_depth) : most.max_tokens,
                    .num_remaining = max_tokens_ - num_tokens,
+                   .draft = {},
+                   .head = {},
                    .lookup = {}};
   const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
   if (choice_.draft) {
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
-    state.most_draft = std::clamp(positions, 0, most.max_depth);
-    state.num_draft_behind = num_tokens - std::max(num_draft_cached_, begin);
+    state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
+    state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
   }
   if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
@@ -118,18 +110,20 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
     first_token_ = begin;
     num_draft_cached_ = std::max(num_draft_cached_, begin);
   }
-  shape_ = pinned_shape_ ? *pinned_shape_ : TreeShape::chain(plan_.num_draft);
-  const int32_t num_drafted = pinned_shape_ && plan_.num_draft > 0 ? most.max_tokens : plan_.num_draft;
-  const int32_t num_planned = std::min(plan_.num_lookup + num_drafted, most.max_tokens);
+  const int32_t num_planned = std::min(plan_.num_lookup + plan_.num_draft, most.max_tokens);
+  shape_ = pinned_shape_ ? *pinned_shape_
+           : is_auto()   ? TreeShape::dynamic(num_planned, plan_.num_levels)
+                         : TreeShape::chain(plan_.num_levels);
   out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
-            pinned_shape_ && plan_.num_draft > 0 ? num_slots : num_planned);
+            plan_.num_draft > 0 ? num_slots : num_planned);
 }
 
-DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) const noexcept {
+DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) noexcept {
   return {.tokens = round.tokens,
           .shape = shape,
           .temperatures = temperatures_,
-          .least_confidences = plan_.least_confidences,
+          .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
+          .pace = is_auto() ? &controller_ : nullptr,
           .first_token = first_token_,
           .block_table = round.block_table,
           .chooser = round.chooser,
@@ -138,7 +132,7 @@ DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape
 }
 
 bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
-  num_draft_passes_ = num_caught_up_ = 0;
+  num_caught_up_ = 0;
   if (plan_.num_lookup > 0) {
     const Timer timer(stats.draft_seconds);
     if (!lookup_->propose(request_for(round, TreeShape::chain(plan_.num_lookup)), out)) return false;
@@ -148,12 +142,23 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
   if (stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
   const Timer timer(stats.draft_seconds);
   if (!engine_.drafter()->propose(request_for(round, shape_), out)) return false;
-  num_draft_passes_ = count_passes(out.tree);
-  // Which of the drawn tokens are verified must not depend on what was drawn, so that only certain ones are chosen
-  // from.
-  if (is_greedy_ && choice_.num_tokens == DraftChoice::kAsManyAsPay) {
-    out.tree.prune(controller_.num_worth(out.tree, num_draft_passes_));
-  }
+  // Its tokens are certain ones: which of the drawn ones are verified must not depend on what was drawn.
+  if (is_auto()) out.tree.prune(controller_.num_worth(out.tree));
+  return true;
+}
+
+bool Speculation::plans_chain() const noexcept {
+  if (plan_.num_lookup > 0 || plan_.source == Source::kHead) return false;
+  return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !is_auto());
+}
+
+bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
+  num_caught_up_ = 0;
+  if (plan_.num_draft == 0) return true;
+  const auto num_tokens = static_cast<int32_t>(round.tokens.size());
+  num_caught_up_ = num_tokens - out.num_cached;
+  if (num_caught_up_ > 2 && !catch_up(round, out, stats)) return false;
+  out.num_cached = num_tokens;
   return true;
 }
 
@@ -167,7 +172,7 @@ bool Speculation::catch_up(const Round& round, Draft& out, pf_stats& stats) {
                engine_.options().prefill_chunk, round.cancelled)) {
     return false;
   }
-  stats.num_prefilled_draft = static_cast<int32_t>(before.size()) - num_cached;
+  if (stats.num_prefilled_draft == 0) stats.num_prefilled_draft = static_cast<int32_t>(before.size()) - num_cached;
   out.num_cached = first_token_ + static_cast<int32_t>(before.size());
   return true;
 }
@@ -176,10 +181,13 @@ void Speculation::record(const Draft& drafted, const Accepted& accepted, std::sp
                          int32_t num_draft_cached, pf_stats& stats) {
   const std::span<const int32_t> path(accepted.path.data(), accepted.num_accepted);
   if (lookup_) lookup_->record(emitted);
-  controller_.record({.tree = drafted.tree.tokens(),
-                      .accepted = path,
-                      .num_draft_passes = num_draft_passes_,
-                      .num_caught_up = num_caught_up_});
+  stats.counted_seconds +=
+      controller_.record({.tree = drafted.tree.tokens(),
+                          .accepted = path,
+                          .num_caught_up = num_caught_up_,
+                          .level_rows = {drafted.level_rows.data(), size_t(drafted.num_level_passes)}});
+  num_passes_ = num_caught_up_ > 0 ? 1 + drafted.num_level_passes : 0;
+  num_verified_ = drafted.tree.size();
   num_draft_cached_ = num_draft_cached;
   int32_t num_lookup = 0;
   for (const TreeToken& token : drafted.tree.tokens()) num_lookup += token.source == Source::kLookup ? 1 : 0;
@@ -191,7 +199,7 @@ void Speculation::record(const Draft& drafted, const Accepted& accepted, std::sp
     ++(drafted.tree[index].source == Source::kLookup ? stats.num_lookup_accepted : stats.num_model_accepted);
   }
   stats.num_lookup_rounds += num_lookup > 0 ? 1 : 0;
-  stats.num_model_rounds += num_draft_passes_ > 0 ? 1 : 0;
+  stats.num_model_rounds += num_caught_up_ > 0 ? 1 : 0;
   stats.num_probe_rounds += plan_.reason == RoundPlan::Reason::kProbe ? 1 : 0;
 }
 

@@ -40,7 +40,8 @@ class Speculation {
   TreeLimits limits() const noexcept { return limits_; }
   // Cache slots behind the sequence that a round uses at most, those of tokens that are tried and dropped among them.
   int32_t max_slots() const noexcept {
-    return pinned_shape_ && pinned_shape_->is_dynamic() ? TokenTree::kMaxTokens : limits_.max_tokens;
+    const bool is_dynamic = pinned_shape_ ? pinned_shape_->is_dynamic() : is_auto() && choice_.draft;
+    return is_dynamic ? TokenTree::kMaxTokens : limits_.max_tokens;
   }
   // Before the first round: tokens of the sequence that an earlier request left in the draft's cache.
   void adopt(int32_t num_draft_cached) noexcept;
@@ -57,6 +58,13 @@ class Speculation {
   void plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out);
   // Drafts it. False if the request was cancelled meanwhile.
   bool draft(const Round& round, Draft& out, pf_stats& stats);
+  // Whether what is planned is a chain of the draft model alone, or nothing: what a device drafts by itself.
+  bool plans_chain() const noexcept;
+  int32_t num_planned() const noexcept { return plan_.num_draft; }
+  int32_t first_token() const noexcept { return first_token_; }
+  // Instead of draft(), before a device drafts the planned chain: leaves no more than the last two tokens for the
+  // draft model to run. False if the request was cancelled meanwhile.
+  bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
   // Learns from the outcome: `emitted` are the tokens that the round added to the sequence, num_draft_cached how many
   // of its tokens are in the draft's cache now.
   void record(const Draft& drafted, const Accepted& accepted, std::span<const int32_t> emitted,
@@ -65,9 +73,14 @@ class Speculation {
   // Tokens from the first on that the draft's cache holds for whoever continues the sequence.
   int32_t num_draft_retained() const noexcept { return first_token_ == 0 ? num_draft_cached_ : 0; }
   const RoundPlan& decision() const noexcept { return plan_; }
+  // Of the last round: passes of the source that runs a model, and drafted tokens that the target saw.
+  int32_t num_passes() const noexcept { return num_passes_; }
+  int32_t num_verified() const noexcept { return num_verified_; }
 
  private:
-  DraftRequest request_for(const Round& round, const TreeShape& shape) const noexcept;
+  // The controller decides, within what the request allows.
+  bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
+  DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;
   bool catch_up(const Round& round, Draft& out, pf_stats& stats);
   // The first token that the draft model would see of so many.
   int32_t window_begin(int32_t num_tokens) const noexcept;
@@ -89,7 +102,8 @@ class Speculation {
   RoundPlan plan_;
   TreeShape shape_ = TreeShape::chain(0);
   int32_t num_caught_up_ = 0;
-  int32_t num_draft_passes_ = 0;
+  int32_t num_passes_ = 0;
+  int32_t num_verified_ = 0;
 };
 
 }  // namespace pilotfish

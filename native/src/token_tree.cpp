@@ -26,7 +26,8 @@ int32_t TokenTree::add(int32_t id, int32_t parent, float prob, Source source) no
                     .path_prob = parent == kRoot ? prob : prob * tokens_[parent].path_prob,
                     .source = source,
                     .draft_row = 0,
-                    .draw = {}};
+                    .draw = {},
+                    .guess = {}};
   masks_[size_] = (parent == kRoot ? 1 : masks_[parent]) | uint64_t{2} << size_;
   return size_++;
 }
@@ -56,6 +57,16 @@ void TokenTree::prune(int32_t max_tokens) noexcept {
     const TreeToken token = tokens_[i];
     indices[i] = add(token.id, token.parent == kRoot ? kRoot : indices[token.parent], token.prob, token.source);
     tokens_[indices[i]].draft_row = token.draft_row;
+    tokens_[indices[i]].guess = token.guess;
+  }
+}
+
+void TokenTree::raise_prob(int32_t index, float prob) noexcept {
+  if (!(prob > tokens_[index].prob)) return;
+  tokens_[index].prob = std::min(prob, 1.0f);
+  for (int32_t i = index; i < size_; ++i) {
+    TreeToken& token = tokens_[i];
+    token.path_prob = token.parent == kRoot ? token.prob : token.prob * tokens_[token.parent].path_prob;
   }
 }
 

@@ -19,6 +19,14 @@ struct Draw {
   float mass = 1;                   // of that distribution without the elder siblings
 };
 
+// What a drafter thought of a token that it named without drawing.
+struct Guess {
+  static constexpr int32_t kNone = -1;
+
+  int32_t rank = kNone;  // among its siblings by confidence, from 0
+  float confidence = 0;  // the drafter's probability of the token after its parent
+};
+
 struct TreeToken {
   int32_t id;
   int32_t parent;   // TokenTree::kRoot or an earlier index
@@ -29,6 +37,7 @@ struct TreeToken {
   // Slot of the draft's cache that holds the token, counted from the last token of the sequence; 0: it is not there.
   int32_t draft_row;
   Draw draw;
+  Guess guess;
 };
 
 struct TreeLimits {
@@ -51,7 +60,10 @@ class TokenTree {
   int32_t add(int32_t id, int32_t parent, float prob = 1, Source source = Source::kDraft) noexcept;
   // Records where a token came from: of use to whoever added it.
   void set_draw(int32_t index, Draw draw) noexcept { tokens_[index].draw = draw; }
+  void set_guess(int32_t index, Guess guess) noexcept { tokens_[index].guess = guess; }
   void set_draft_row(int32_t index, int32_t row) noexcept { tokens_[index].draft_row = row; }
+  // Where another drafter finds a token likelier than whoever added it.
+  void raise_prob(int32_t index, float prob) noexcept;
 
   // Adds the paths of `other`, merging equal prefixes (SpecInfer: Miao et al., "SpecInfer: Accelerating large language
   // model serving with tree-based speculative inference and verification", 2024, definition 3.2), in its order until

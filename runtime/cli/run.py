@@ -167,17 +167,21 @@ def explain_rounds(rounds: Sequence[Round]) -> None:
             _planned(each),
             f"{each.expected_tokens:.2f}",
             f"{1e3 * each.expected_seconds:.2f}",
+            str(each.num_passes),
+            str(each.num_verified),
             str(each.num_tokens),
         )
         for index, each in enumerate(rounds, 1)
     ]
-    header = ("round", "drafts", "tokens expected", "ms expected", "tokens")
+    header = ("round", "drafts", "tokens expected", "ms expected", "passes", "verified", "tokens")
     notes().print(table("rounds", header, rows))
 
 
 def _planned(each: Round) -> str:
     parts = [f"{each.num_lookup} by lookup"] if each.num_lookup else []
-    parts += [f"up to {each.num_model} by the draft model"] if each.num_model else []
+    for number, name in ((each.num_model, "draft model"), (each.num_head, "head")):
+        shape = f" in a tree of up to {each.num_levels} levels" if number > each.num_levels else ""
+        parts += [f"up to {number} by the {name}{shape}"] if number else []
     return (" and ".join(parts) or "plain") + ("" if each.reason == "best" else f" ({each.reason})")
 
 

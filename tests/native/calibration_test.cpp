@@ -13,6 +13,7 @@
 namespace {
 
 using pilotfish::CalibrationFile;
+using pilotfish::DraftCosts;
 using pilotfish::PassCosts;
 using pilotfish::RoundCosts;
 
@@ -39,7 +40,7 @@ void test_noise_is_smoothed() {
 void test_a_guess_goes_by_the_bytes() {
   const RoundCosts costs = RoundCosts::guess(100, 10);
   CHECK(!costs.is_measured);
-  CHECK_NEAR(costs.draft->at(1, 0) / costs.verify.at(1, 0), 0.1, 1e-12);
+  CHECK_NEAR(costs.draft->begin.at(1, 0) / costs.verify.at(1, 0), 0.1, 1e-12);
   CHECK_NEAR(costs.verify.at(5, 700) / costs.verify.at(1, 700), 1.32, 1e-9);
   CHECK(!RoundCosts::guess(100, 0).draft);
 }
@@ -53,29 +54,39 @@ void test_measures_what_passes_take() {
     std::this_thread::sleep_for(microseconds(200 + 50 * num_rows));
   };
   const auto start = std::chrono::steady_clock::now();
-  const RoundCosts costs = pilotfish::measure_costs(
-      {.verify = pass, .draft = pass, .most_verified = 9, .most_drafted = 32, .max_context = 200});
+  const pilotfish::TimedSource draft{.begin = pass, .level = pass, .most_begun = 32, .most_continued = 5};
+  const pilotfish::TimedSource head{
+      .begin = pass, .level = {}, .begin_levels = 4, .most_begun = 1, .most_continued = 0};
+  const RoundCosts costs =
+      pilotfish::measure_costs({.verify = pass, .most_verified = 9, .max_context = 200, .draft = draft, .head = head});
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
   CHECK(costs.is_measured);
   CHECK_EQ(costs.verify.rows.back(), 9);
-  CHECK_EQ(costs.draft->rows.back(), 32);
+  CHECK_EQ(costs.draft->begin.rows.back(), 32);
+  CHECK_EQ(costs.draft->level.rows.back(), 5);
   CHECK_EQ(most_rows, 32);
   CHECK(costs.verify.at(1, 50) >= 250e-6);
-  CHECK(costs.draft->at(32, 50) >= 1800e-6);
+  CHECK(costs.draft->begin.at(32, 50) >= 1800e-6);
+  CHECK(costs.draft->level.at(5, 50) >= 450e-6);
+  // Four levels of a head in one pass, and no other passes.
+  CHECK(costs.head->begin.at(1, 50) >= 250e-6);
+  CHECK_EQ(costs.head->drafting(1, 4, 8, 50), costs.head->begin.at(1, 50));
 }
 
 void test_costs_are_kept() {
   const auto folder = std::filesystem::temp_directory_path() / ("pilotfish-costs-" + std::to_string(::getpid()));
   const CalibrationFile file{folder / "made", "some machine"};
   CHECK(!pilotfish::read_costs(file));
-  const RoundCosts costs{.verify = table(), .draft = table(), .is_measured = true};
+  const DraftCosts draft{.begin = table(), .level = table(), .begin_levels = 3};
+  const RoundCosts costs{.verify = table(), .draft = {}, .head = draft, .is_measured = true};
   pilotfish::keep_costs(file, costs);
   const auto found = pilotfish::read_costs(file);
-  CHECK(found && found->verify.seconds == table().seconds && found->draft->rows == table().rows);
+  CHECK(found && found->verify.seconds == table().seconds && found->head->level.rows == table().rows);
+  CHECK(!found->draft && found->head->begin_levels == 3);
   CHECK(!pilotfish::read_costs({file.folder, "another machine"}));
   CHECK(!pilotfish::read_costs({"", "some machine"}));
   for (const char* content : {"", "{", "[]", "{\"format\": 1}",
-                              "{\"format\": \"pilotfish-calibration 1\", \"key\": \"some machine\", \"verify\": "
+                              "{\"format\": \"pilotfish-calibration 2\", \"key\": \"some machine\", \"verify\": "
                               "{\"rows\": [1], \"contexts\": [0, 1], \"seconds\": [[0], [1]]}}"}) {
     std::ofstream(file.path()) << content;
     CHECK(!pilotfish::read_costs(file));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "controller.h"
@@ -14,7 +15,10 @@ namespace simulation {
 
 using pilotfish::Controller;
 using pilotfish::DraftChoice;
+using pilotfish::DraftCosts;
+using pilotfish::Guess;
 using pilotfish::PassCosts;
+using pilotfish::Reach;
 using pilotfish::RoundCosts;
 using pilotfish::RoundPlan;
 using pilotfish::RoundState;
@@ -24,10 +28,17 @@ using pilotfish::TreeToken;
 
 // What a stretch of text is like.
 struct Profile {
-  double accepted;    // probability that the draft's next token is right
+  double accepted;    // probability that the draft's likeliest token is right
   double confidence;  // what the draft gives it on average
   double copied;      // probability that a position begins a passage that lookup foresees
   int32_t length;     // tokens of such a passage
+};
+
+// What a request asks for: the controller's choice, a chain, or a dynamic tree of so many tokens and levels.
+struct Setting {
+  DraftChoice choice;
+  int32_t tree_tokens = 0;
+  int32_t tree_levels = 0;
 };
 
 struct Totals {
@@ -36,6 +47,7 @@ struct Totals {
   int64_t num_rounds = 0;
   int64_t num_draft_rounds = 0;
   int64_t num_lookup_rounds = 0;
+  int64_t num_verified = 0;  // drafted tokens
   int64_t num_switches = 0;  // between rounds with and without the draft model
 
   double rate() const { return num_tokens / seconds; }
@@ -43,26 +55,26 @@ struct Totals {
 
 // Verification like that of a CPU (flat to 4 rows) or flat, and a draft step of `draft_step` plain passes.
 inline RoundCosts costs(double draft_step, bool flat = false) {
-  RoundCosts costs{.verify = {.rows = {1, 2, 4, 8, 16}, .contexts = {0, 1024}, .seconds = {}},
-                   .draft = PassCosts{.rows = {1, 8, 128}, .contexts = {0, 1024}, .seconds = {}},
-                   .is_measured = true};
-  for (std::vector<double>& at_context : costs.verify.seconds) {
-    at_context = flat ? std::vector<double>{1, 1.01, 1.02, 1.05, 1.1} : std::vector<double>{1, 1.04, 1.15, 1.5, 2.4};
-  }
-  for (std::vector<double>& at_context : costs.draft->seconds) {
-    at_context = {draft_step, 2 * draft_step, 128 * std::max(0.09 * draft_step, 0.005)};
-  }
-  return costs;
+  const auto table = [](std::vector<int32_t> rows, const std::vector<double>& seconds) {
+    return PassCosts{.rows = std::move(rows), .contexts = {0, 1024}, .seconds = {seconds, seconds}};
+  };
+  return {.verify = table({1, 2, 4, 8, 16}, flat ? std::vector<double>{1, 1.01, 1.02, 1.05, 1.1}
+                                                 : std::vector<double>{1, 1.04, 1.15, 1.5, 2.4}),
+          .draft = DraftCosts{.begin = table({1, 8, 128},
+                                             {draft_step, 1.3 * draft_step, 128 * std::max(0.09 * draft_step, 0.005)}),
+                              .level = table({1, 8}, {draft_step, 1.3 * draft_step})},
+          .head = {},
+          .is_measured = true};
 }
 
 class World {
  public:
-  World(const RoundCosts& costs, DraftChoice choice, uint64_t seed, int32_t num_prompt_tokens = 64)
+  World(const RoundCosts& costs, const Setting& setting, uint64_t seed, int32_t num_prompt_tokens = 64)
       : costs_(costs),
-        choice_(choice),
+        setting_(setting),
         random_(seed),
         num_tokens_(num_prompt_tokens),
-        controller_(costs, choice, 128, num_prompt_tokens) {}
+        controller_(costs, setting.choice, 128, num_prompt_tokens) {}
 
   // Rounds until the text has grown by num_tokens.
   Totals run(const Profile& profile, int64_t num_tokens) {
@@ -72,34 +84,42 @@ class World {
   }
 
  private:
-  static constexpr int32_t kMostDrafted = 8;
+  static constexpr int32_t kMostDrafted = 15;
+  static constexpr int32_t kMostLooked = 8;
+  static constexpr int32_t kMostContinued = 8;
+  // The second and third guess, by what is left beside the first one, or by that if it is less.
+  static constexpr std::array<double, 2> kOthers{0.35, 0.12};
 
   // Far behind, the draft begins anew in the middle of the text.
   int32_t num_behind() const { return std::min(num_tokens_ - num_cached_, 128); }
 
   double uniform() { return std::uniform_real_distribution<double>()(random_); }
 
+  // An id says whether the token is right, which survives pruning.
+  int32_t new_id(bool is_right) { return 2 * num_ids_++ + (is_right ? 1 : 0); }
+  static bool is_right(const TreeToken& token) { return token.id % 2 == 1; }
+
+  bool is_auto() const { return setting_.choice.num_tokens == DraftChoice::kAsManyAsPay; }
+
   void round(const Profile& profile, int64_t num_remaining, Totals& totals) {
     TokenTree found = look_up(profile);
-    const int32_t most = static_cast<int32_t>(std::min<int64_t>(kMostDrafted, num_remaining - 1));
+    const auto room = static_cast<int32_t>(std::min<int64_t>(kMostDrafted, num_remaining - 1));
+    const int32_t most = setting_.tree_tokens > 0 && room > 0 ? setting_.tree_tokens : room;
+    const int32_t levels = setting_.tree_tokens > 0 ? std::min(room, setting_.tree_levels) : room;
+    const Reach reach{.num_levels = setting_.choice.draft ? levels : 0, .num_behind = num_behind()};
     const RoundPlan plan = controller_.plan({.num_tokens = num_tokens_,
                                              .most_drafted = most,
-                                             .most_draft = choice_.draft ? most : 0,
-                                             .num_draft_behind = num_behind(),
                                              .num_remaining = static_cast<int32_t>(num_remaining),
+                                             .draft = reach,
+                                             .head = {},
                                              .lookup = found.tokens()});
     TokenTree tree;
-    std::array<bool, TokenTree::kMaxTokens> is_right{};
-    int32_t last = TokenTree::kRoot;
-    for (int32_t i = 0; i < plan.num_lookup; ++i) {
-      last = tree.add(i, last, found[i].prob, Source::kLookup);
-      is_right[last] = i < num_copied_;
-    }
-    const int32_t passes = plan.num_draft > 0 ? draft(profile, plan, tree, is_right) : 0;
-    if (passes > 0 && choice_.num_tokens == DraftChoice::kAsManyAsPay) {
-      tree.prune(controller_.num_worth(tree, passes));
-    }
-    finish(plan, passes, tree, is_right, totals);
+    tree.merge(found);
+    tree.prune(plan.num_lookup);
+    level_rows_.clear();
+    if (plan.num_draft > 0) draft(profile, plan, most, tree);
+    if (is_auto()) tree.prune(controller_.num_worth(tree));
+    finish(plan, tree, totals);
   }
 
   // What the search would find: a chain, where the text is being copied or seems to be.
@@ -108,63 +128,82 @@ class World {
     if (num_copied_ == 0 && profile.copied > 0 && uniform() < profile.copied) num_copied_ = profile.length;
     if (num_copied_ == 0) return tree;
     int32_t last = TokenTree::kRoot;
-    for (int32_t i = 0; i < kMostDrafted; ++i) last = tree.add(i, last, 0.9f, Source::kLookup);
+    for (int32_t i = 0; i < kMostLooked; ++i) last = tree.add(new_id(i < num_copied_), last, 0.9f, Source::kLookup);
     return tree;
   }
 
-  // Beside what is looked up, from the root; returns the number of passes. A draft that is surer of a token is right
-  // more often.
-  int32_t draft(const Profile& profile, const RoundPlan& plan, TokenTree& tree, std::array<bool, 63>& is_right) {
-    int32_t last = TokenTree::kRoot;
-    bool right = plan.num_lookup == 0 || num_copied_ == 0;
-    int32_t passes = 0;
-    while (passes < plan.num_draft && !tree.is_full()) {
-      const bool is_sure = uniform() < 0.5;
-      const double spread = 0.5 * std::min(profile.confidence, 1 - profile.confidence);
-      const double shift = 0.5 * std::min(profile.accepted, 1 - profile.accepted);
-      right = right && uniform() < profile.accepted + (is_sure ? shift : -shift);
-      const double confidence = profile.confidence + (is_sure ? spread : -spread);
-      last = tree.add(100 + passes, last, static_cast<float>(confidence), Source::kDraft);
-      is_right[last] = right;
-      ++passes;
-      if (tree[last].path_prob < plan.least_confidences[passes - 1]) break;
+  // Beside what is looked up, from the root, level by level.
+  void draft(const Profile& profile, const RoundPlan& plan, int32_t most, TokenTree& tree) {
+    const bool is_tree = is_auto() || setting_.tree_tokens > 0;
+    std::vector<int32_t> level{TokenTree::kRoot};
+    for (int32_t depth = 1; depth <= plan.num_levels && !level.empty(); ++depth) {
+      if (depth > 1) level_rows_.push_back(static_cast<int32_t>(level.size()));
+      for (const int32_t parent : level) add_children(profile, is_tree ? 3 : 1, depth, parent, tree);
+      tree.prune(is_tree ? most : TokenTree::kMaxTokens);
+      level.clear();
+      for (int32_t i = 0; i < tree.size(); ++i) {
+        if (tree[i].depth == depth && tree[i].source == Source::kDraft) level.push_back(i);
+      }
+      std::stable_sort(level.begin(), level.end(),
+                       [&](int32_t a, int32_t b) { return tree[a].path_prob > tree[b].path_prob; });
+      if (level.size() > kMostContinued) level.resize(kMostContinued);
+      if (is_auto() && !level.empty()) level.resize(controller_.num_continued(tree, level));
     }
-    return passes;
   }
 
-  void finish(const RoundPlan& plan, int32_t passes, const TokenTree& tree, const std::array<bool, 63>& is_right,
-              Totals& totals) {
+  // A draft that is surer of a token is right more often.
+  void add_children(const Profile& profile, int32_t count, int32_t depth, int32_t parent, TokenTree& tree) {
+    const bool is_lookup_right = tree.size() > 0 && tree[0].source == Source::kLookup && is_right(tree[0]);
+    const bool is_parent_right = parent == TokenTree::kRoot ? !is_lookup_right : is_right(tree[parent]);
+    const bool is_sure = uniform() < 0.5;
+    const double spread = 0.5 * std::min(profile.confidence, 1 - profile.confidence);
+    const double shift = 0.5 * std::min(profile.accepted, 1 - profile.accepted);
+    const double first = profile.accepted + (is_sure ? shift : -shift);
+    const double confidence = profile.confidence + (is_sure ? spread : -spread);
+    double until_right = uniform() - first;
+    bool is_found = until_right < 0;
+    for (int32_t rank = 0; rank < count; ++rank) {
+      const double share = rank == 0 ? 1 : kOthers[rank - 1];
+      const bool is_this = rank == 0 ? is_found : !is_found && (until_right -= share * std::min(first, 1 - first)) < 0;
+      is_found = is_found || is_this;
+      const Guess guess{rank, static_cast<float>(rank == 0 ? confidence : share * (1 - confidence))};
+      const float prob = is_auto() ? controller_.rates().prob(guess, depth) : guess.confidence;
+      const int32_t index = tree.add(new_id(is_parent_right && is_this), parent, prob);
+      if (index != TokenTree::kNone) tree.set_guess(index, guess);
+    }
+  }
+
+  void finish(const RoundPlan& plan, const TokenTree& tree, Totals& totals) {
     std::vector<int32_t> accepted;
     for (int32_t i = 0; i < tree.size(); ++i) {
       const int32_t parent = accepted.empty() ? TokenTree::kRoot : accepted.back();
-      if (is_right[i] && tree[i].parent == parent) accepted.push_back(i);
+      if (is_right(tree[i]) && tree[i].parent == parent) accepted.push_back(i);
     }
-    const int32_t behind = num_behind();
-    totals.seconds += costs_.verify.at(1 + tree.size(), num_tokens_ - 1);
-    if (passes > 0) {
-      totals.seconds += costs_.draft->at(behind, num_tokens_) + (passes - 1) * costs_.draft->at(1, num_tokens_);
-      num_cached_ = num_tokens_ + static_cast<int32_t>(accepted.size());
-    }
+    const bool has_drafted = plan.num_draft > 0;
+    totals.seconds += controller_.record({tree.tokens(), accepted, has_drafted ? num_behind() : 0, level_rows_});
+    if (has_drafted) num_cached_ = num_tokens_ + static_cast<int32_t>(accepted.size());
     const auto num_emitted = static_cast<int32_t>(accepted.size()) + 1;
-    controller_.record({tree.tokens(), accepted, passes, passes > 0 ? behind : 0});
     num_copied_ = std::max(0, num_copied_ - num_emitted);
     num_tokens_ += num_emitted;
     num_cached_ = std::min(num_cached_, num_tokens_ - 1);
     totals.num_tokens += num_emitted;
     ++totals.num_rounds;
+    totals.num_verified += tree.size();
     totals.num_lookup_rounds += plan.num_lookup > 0 ? 1 : 0;
-    totals.num_draft_rounds += passes > 0 ? 1 : 0;
-    totals.num_switches += (passes > 0) != did_draft_ ? 1 : 0;
-    did_draft_ = passes > 0;
+    totals.num_draft_rounds += has_drafted ? 1 : 0;
+    totals.num_switches += has_drafted != did_draft_ ? 1 : 0;
+    did_draft_ = has_drafted;
   }
 
   const RoundCosts& costs_;
-  const DraftChoice choice_;
+  const Setting setting_;
   std::mt19937_64 random_;
   int32_t num_tokens_;
   int32_t num_cached_ = 0;
   int32_t num_copied_ = 0;
   bool did_draft_ = false;
+  int32_t num_ids_ = 0;
+  std::vector<int32_t> level_rows_;
   Controller controller_;
 };
 

@@ -11,22 +11,28 @@ namespace {
 
 using namespace simulation;
 
-constexpr DraftChoice kAuto{.plain = true, .lookup = true, .draft = true, .num_tokens = DraftChoice::kAsManyAsPay};
+constexpr DraftChoice kAutoChoice{
+    .plain = true, .lookup = true, .draft = true, .num_tokens = DraftChoice::kAsManyAsPay};
+constexpr Setting kAuto{kAutoChoice};
 constexpr int kSeeds = 12;
 
 // Tokens a plain round, on average over seeds.
-double speed(const RoundCosts& costs, DraftChoice choice, const Profile& profile, int64_t num_tokens) {
+double speed(const RoundCosts& costs, const Setting& setting, const Profile& profile, int64_t num_tokens) {
   double sum = 0;
-  for (int seed = 0; seed < kSeeds; ++seed) sum += World(costs, choice, seed).run(profile, num_tokens).rate();
+  for (int seed = 0; seed < kSeeds; ++seed) sum += World(costs, setting, seed).run(profile, num_tokens).rate();
   return sum / kSeeds;
 }
 
 double best_fixed_speed(const RoundCosts& costs, const Profile& profile, int64_t num_tokens) {
   double best = 1;
   for (int32_t num_drafted = 1; num_drafted <= 8; ++num_drafted) {
-    best = std::max(best, speed(costs, {false, false, true, num_drafted}, profile, num_tokens));
-    best = std::max(best, speed(costs, {false, true, true, num_drafted}, profile, num_tokens));
-    best = std::max(best, speed(costs, {false, true, false, num_drafted}, profile, num_tokens));
+    best = std::max(best, speed(costs, {{false, false, true, num_drafted}}, profile, num_tokens));
+    best = std::max(best, speed(costs, {{false, true, true, num_drafted}}, profile, num_tokens));
+    best = std::max(best, speed(costs, {{false, true, false, num_drafted}}, profile, num_tokens));
+  }
+  for (const int32_t tree_tokens : {3, 5, 7, 11, 15}) {
+    const Setting tree{{false, false, true, TokenTree::kMaxTokens}, tree_tokens, std::min(tree_tokens, 6)};
+    best = std::max(best, speed(costs, tree, profile, num_tokens));
   }
   return best;
 }
@@ -104,9 +110,9 @@ void test_hysteresis() {
 RoundState state(std::span<const TreeToken> lookup = {}) {
   return {.num_tokens = 100,
           .most_drafted = 8,
-          .most_draft = 8,
-          .num_draft_behind = 1,
           .num_remaining = 100,
+          .draft = {.num_levels = 8, .num_behind = 1},
+          .head = {},
           .lookup = lookup};
 }
 
@@ -116,7 +122,7 @@ void test_pinned_choices() {
   for (int32_t i = 0; i < 3; ++i) found.add(i, i - 1, 0.5f, Source::kLookup);
   const RoundPlan model = Controller(costs, {false, false, true, 4}, 100, 100).plan(state(found.tokens()));
   CHECK(model.num_draft == 4 && model.num_lookup == 0 && model.reason == RoundPlan::Reason::kPinned);
-  CHECK_EQ(model.least_confidences[0], 0.0f);
+  CHECK_EQ(model.num_levels, 4);
   const RoundPlan both = Controller(costs, {false, true, true, 4}, 100, 100).plan(state(found.tokens()));
   CHECK(both.num_lookup == 3 && both.num_draft == 1);
   const RoundPlan lookup = Controller(costs, {false, true, false, 2}, 100, 100).plan(state(found.tokens()));
@@ -136,8 +142,9 @@ void test_rounds_without_room() {
   TokenTree found;
   found.add(1, TokenTree::kRoot, 0.9f, Source::kLookup);
   RoundState full = state(found.tokens());
-  full.most_drafted = full.most_draft = 0;
-  for (const DraftChoice choice : {kAuto, DraftChoice{false, true, true, 4}, DraftChoice{false, true, true, -1}}) {
+  full.most_drafted = full.draft.num_levels = 0;
+  for (const DraftChoice choice :
+       {kAutoChoice, DraftChoice{false, true, true, 4}, DraftChoice{false, true, true, -1}}) {
     const RoundPlan plan = Controller(costs, choice, 1, 100).plan(full);
     CHECK(plan.num_lookup == 0 && plan.num_draft == 0);
     CHECK(plan.tokens == 1 && plan.seconds == 1);
@@ -146,17 +153,17 @@ void test_rounds_without_room() {
 
 void test_rows_that_are_worth_verifying() {
   const RoundCosts costs = simulation::costs(0.03);
-  Controller controller(costs, kAuto, 100, 100);
+  Controller controller(costs, kAutoChoice, 100, 100);
   controller.plan(state());
   TokenTree tree;
   int32_t last = TokenTree::kRoot;
   for (int32_t i = 0; i < 3; ++i) last = tree.add(i, last, 0.95f);
   for (int32_t i = 3; i < 8; ++i) last = tree.add(i, last, 0.3f);
-  const int32_t num_worth = controller.num_worth(tree, 8);
+  const int32_t num_worth = controller.num_worth(tree);
   CHECK(num_worth >= 3 && num_worth <= 4);
   TokenTree hopeless;
   hopeless.add(1, TokenTree::kRoot, 0.001f);
-  CHECK_EQ(controller.num_worth(hopeless, 1), 0);
+  CHECK_EQ(controller.num_worth(hopeless), 0);
 }
 
 }  // namespace

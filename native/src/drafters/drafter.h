@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "confidence_rates.h"
 #include "draft.h"
 #include "random_stream.h"
 #include "token_chooser.h"
@@ -12,13 +13,23 @@
 
 namespace pilotfish {
 
+// How far a tree is drafted, decided while it grows.
+class DraftPace {
+ public:
+  virtual ~DraftPace() = default;
+  // How many of the tokens of a level, the likeliest first, the next pass is to continue; 0 ends the draft. Their
+  // path_prob is the probability that the target agrees as far as that.
+  virtual int32_t num_continued(const TokenTree& tree, std::span<const int32_t> level) noexcept = 0;
+};
+
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
   const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
   // At which siblings are drawn, in turn; none: at the target's.
   std::span<const float> temperatures;
-  // A path is not drafted further once the drafter's guess for it falls below that of its depth. Empty: always further.
-  std::span<const float> least_confidences;
+  // What the drafter's confidence is worth, for dynamic shapes. nullptr: it is taken for the probability.
+  const ConfidenceRates* rates;
+  DraftPace* pace;                       // nullptr: always as far as the shape goes
   int32_t first_token;                   // of the sequence that a model sees; begins a cache block
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   TokenChooser& chooser;

@@ -38,7 +38,8 @@ ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t p
           .parent_row = is_root ? 0 : tree[parent].draft_row,
           .prob = prob,
           .path_prob = is_root ? prob : prob * tree[parent].path_prob,
-          .draw = {}};
+          .draw = {},
+          .guess = {}};
 }
 
 ModelDrafter::ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
@@ -78,6 +79,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
     if (request.cancelled.load(std::memory_order_relaxed)) return false;
     TreePass pass;
     for (const int32_t index : level_) pass.add(tree[index].id, depth, draft_mask(tree, index));
+    out.count_level(level_.size());
     logits = pass.forward(model_, table, context);
   }
 }
@@ -94,17 +96,18 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
   if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !model_.logit_ids().empty()) {
     const float scale = 1 / exp_sum(logits, find_peak(logits).value, 1);
-    pick_children(logits, model_.logit_ids(), scale, parent, count, out.tree);
+    pick_children(request, logits, model_.logit_ids(), scale, parent, count, out.tree);
     return;
   }
   const std::span<const float> row = by_token(logits);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(row, prefix);
     if (scores.empty()) return;  // the draft scores no token that may follow
-    pick_children(scores, {}, 1 / exp_sum(scores, find_peak(scores).value, 1), parent, count, out.tree);
+    const float scale = 1 / exp_sum(scores, find_peak(scores).value, 1);
+    pick_children(request, scores, {}, scale, parent, count, out.tree);
   } else if (request.shape.is_dynamic()) {
     if (!request.chooser.distribution(row, prefix, scratch_)) return;
-    pick_children(scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
+    pick_children(request, scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
   } else {
     draw_children(request, row, prefix, parent, count, out);
   }
@@ -119,12 +122,18 @@ std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
 
 // Element i of `values` belongs to ids[i], or to id i if there are none. A scale of 0 says that they are probabilities;
 // otherwise they are logits, and the likeliest has that probability.
-void ModelDrafter::pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale,
-                                 int32_t parent, int32_t count, const TokenTree& tree) {
+void ModelDrafter::pick_children(const DraftRequest& request, std::span<const float> values,
+                                 std::span<const int32_t> ids, float scale, int32_t parent, int32_t count,
+                                 const TokenTree& tree) {
+  const int32_t depth = parent == TokenTree::kRoot ? 1 : tree[parent].depth + 1;
   const std::span<const Peak> found = likeliest_.find(values, count);
-  for (const Peak& peak : found) {
-    const float prob = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    const Peak& peak = found[rank];
+    const float confidence = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
+    const Guess guess{static_cast<int32_t>(rank), confidence};
+    const float prob = request.rates ? request.rates->prob(guess, depth) : confidence;
     candidates_.push_back(candidate(tree, parent, ids.empty() ? peak.index : ids[peak.index], prob));
+    candidates_.back().guess = guess;
   }
 }
 
@@ -161,43 +170,50 @@ void ModelDrafter::draw_children(const DraftRequest& request, std::span<const fl
   }
 }
 
-void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
-  if (shape.is_dynamic()) {
-    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-      if (a.path_prob != b.path_prob) return a.path_prob > b.path_prob;
-      return a.parent_row != b.parent_row ? a.parent_row < b.parent_row : a.id < b.id;
-    });
-    // How many of the tree's own are among the likeliest of both; as many as there is room for.
-    path_probs_.clear();
-    for (const TreeToken& token : tree.tokens()) path_probs_.push_back(token.path_prob);
-    std::sort(path_probs_.begin(), path_probs_.end(), std::greater<>());
-    const auto room = size_t(tree.limits().max_tokens);
-    size_t num_kept = 0, num_new = 0;
-    while (num_kept + num_new < room && num_kept + num_new < path_probs_.size() + candidates_.size()) {
-      const bool is_new = num_kept == path_probs_.size() ||
-                          (num_new < candidates_.size() && candidates_[num_new].path_prob > path_probs_[num_kept]);
-      ++(is_new ? num_new : num_kept);
-    }
-    tree.prune(static_cast<int32_t>(num_kept));
-    candidates_.resize(num_new);
+void ModelDrafter::sift(TokenTree& tree) {
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    const int32_t same = tree.find_child(index_of_row(tree, candidate.parent_row), candidate.id);
+    if (same != TokenTree::kNone) tree.raise_prob(same, candidate.prob);
+    return same != TokenTree::kNone;
+  });
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.path_prob != b.path_prob) return a.path_prob > b.path_prob;
+    return a.parent_row != b.parent_row ? a.parent_row < b.parent_row : a.id < b.id;
+  });
+  // How many of the tree's own are among the likeliest of both; as many as there is room for.
+  path_probs_.clear();
+  for (const TreeToken& token : tree.tokens()) path_probs_.push_back(token.path_prob);
+  std::sort(path_probs_.begin(), path_probs_.end(), std::greater<>());
+  const auto room = size_t(tree.limits().max_tokens);
+  size_t num_kept = 0, num_new = 0;
+  while (num_kept + num_new < room && num_kept + num_new < path_probs_.size() + candidates_.size()) {
+    const bool is_new = num_kept == path_probs_.size() ||
+                        (num_new < candidates_.size() && candidates_[num_new].path_prob > path_probs_[num_kept]);
+    ++(is_new ? num_new : num_kept);
   }
+  tree.prune(static_cast<int32_t>(num_kept));
+  candidates_.resize(num_new);
+}
+
+void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
+  if (shape.is_dynamic()) sift(tree);
   for (const Candidate& candidate : candidates_) {
     const int32_t index = tree.add(candidate.id, index_of_row(tree, candidate.parent_row), candidate.prob);
-    if (index != TokenTree::kNone && candidate.draw.distribution != Draw::kCertain)
-      tree.set_draw(index, candidate.draw);
+    if (index == TokenTree::kNone) continue;
+    if (candidate.draw.distribution != Draw::kCertain) tree.set_draw(index, candidate.draw);
+    if (tree[index].source == Source::kDraft && candidate.draw.distribution == Draw::kCertain) {
+      tree.set_guess(index, candidate.guess);
+    }
   }
 }
 
 void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Draft& out) {
   TokenTree& tree = out.tree;
   level_.clear();
-  const auto& least = request.least_confidences;
-  const float least_confidence = least.empty() ? 0 : least[std::min<size_t>(depth, least.size()) - 1];
   for (int32_t i = 0; i < tree.size(); ++i) {
     const TreeToken& token = tree[i];
     const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
-    const bool is_wanted = token.path_prob >= least_confidence && !request.chooser.ends_text(token.id);
-    if (token.depth == depth && is_known && is_wanted) level_.push_back(i);
+    if (token.depth == depth && is_known && !request.chooser.ends_text(token.id)) level_.push_back(i);
   }
   const int32_t most_rows = std::min(out.max_draft_rows - num_rows_, model_.limits().max_outputs);
   const size_t room = size_t(std::max(0, most_rows));
@@ -208,6 +224,7 @@ void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Draf
     };
     std::sort(level_.begin(), level_.end(), is_likelier);
     if (level_.size() > most) level_.resize(most);
+    if (request.pace && !level_.empty()) level_.resize(request.pace->num_continued(tree, level_));
     std::sort(level_.begin(), level_.end());
   } else if (tree.is_full()) {
     level_.clear();

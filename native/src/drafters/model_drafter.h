@@ -36,6 +36,7 @@ class ModelDrafter : public Drafter {
     float prob;
     float path_prob;
     Draw draw;
+    Guess guess;
   };
 
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
@@ -43,10 +44,12 @@ class ModelDrafter : public Drafter {
   void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
-  void pick_children(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t parent,
-                     int32_t count, const TokenTree& tree);
+  void pick_children(const DraftRequest& request, std::span<const float> values, std::span<const int32_t> ids,
+                     float scale, int32_t parent, int32_t count, const TokenTree& tree);
   // The logits in the order of token ids; minus infinity for tokens that the model does not score.
   std::span<const float> by_token(std::span<const float> logits);
+  // Leaves the candidates that the tree does not have yet, the likeliest paths first and no more than it should get.
+  void sift(TokenTree& tree);
   // Moves the candidates of a level into the tree.
   void settle(const TreeShape& shape, TokenTree& tree);
   // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
