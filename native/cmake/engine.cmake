@@ -77,6 +77,7 @@ set(pilotfish_engine_tests
   lookup_store_test
   manifest_test
   memory_plan_test
+  ort_test
   prefix_cache_test
   random_stream_test
   row_math_test
