@@ -223,6 +223,7 @@ class RequestStats:
     num_model_accepted: int
     num_probe_rounds: int
     counted_seconds: float
+    num_device_rounds: int
 
 
 class Decision(NamedTuple):

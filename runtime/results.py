@@ -70,6 +70,10 @@ class Stats:
     """Rounds that ran the draft model to see whether it has become worth it."""
     counted_seconds: float = 0.0
     """Of the rounds, by the costs of passes that they are planned by: under one calibration the same in every run."""
+    num_device_rounds: int = 0
+    """Rounds that a GPU made by itself, with one read-back. The others chose their tokens on the host: those with logit
+    bias, penalties, bans, structured output, typical_p, typical acceptance, top logprobs, trees, looked-up tokens or a
+    head."""
 
     @property
     def acceptance_rate(self) -> float:

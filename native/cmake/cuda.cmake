@@ -26,9 +26,6 @@ add_library(pilotfish_cuda SHARED
   cuda/lowbit_repack.cu
   cuda/lowbit_resident.cu
   cuda/paged_attention.cu
-  cuda/persistent_graph.cu
-  cuda/persistent_pass.cu
-  cuda/persistent_plan.cu
   cuda/read_bandwidth.cu
   cuda/rms_norm.cu
   cuda/round_start.cu

@@ -25,6 +25,7 @@ set(pilotfish_engine_sources
   src/kv_cache.cpp
   src/hidden_rows.cpp
   src/model.cpp
+  src/device_round.cpp
   src/head.cpp
   src/row_graph.cpp
   src/row_math.cpp
@@ -60,6 +61,7 @@ set(pilotfish_engine_sources
   src/logprob_report.cpp
   src/request.cpp
   src/request_prompt.cpp
+  src/request_device.cpp
   src/process_logits.cpp)
 set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 

@@ -73,7 +73,7 @@ struct Elements {
       if (indices) {
         use(values[i], indices[i]);
       } else {
-        use(__ldcg(values + i), i);
+        use(values[i], i);  // of shared memory too
       }
     }
   }

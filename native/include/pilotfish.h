@@ -216,6 +216,9 @@ typedef struct {
   int32_t num_model_accepted;
   int32_t num_probe_rounds; /* of those, to see whether it has become worth it */
   double counted_seconds;   /* of the rounds, by the costs of passes that they are planned by: the same in every run */
+  /* Rounds that a GPU made by itself, with one read-back; the others chose their tokens on the host: those with logit
+   * bias, penalties, bans, a mask, typical_p, typical acceptance, top logprobs, trees, looked-up tokens or a head. */
+  int32_t num_device_rounds;
 } pf_stats;
 
 /* What a round was to draft, and what was expected of it. */

@@ -74,6 +74,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
     draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
     drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
   }
+  if (device_) device_round_.emplace(device_, *target_, draft_.get(), num_ids_);
   sequences_.reserve(options.num_sequences);
   if (options.lookup_store) {
     store_.emplace(options.lookup_store, manifest.tokenizer.sha256, num_ids_, options.lookup_store_bytes);

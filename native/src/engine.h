@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda_device.h"
+#include "device_round.h"
 #include "draft.h"
 #include "drafters/model_drafter.h"
 #include "kv_blocks.h"
@@ -63,6 +64,8 @@ class Engine {
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
   const RoundCosts& costs() const noexcept { return costs_; }
+  // Rounds on the device; nullptr on the CPU.
+  DeviceRound* device_round() noexcept { return device_round_ ? &*device_round_ : nullptr; }
   // Earlier outputs to look up drafts in; nullptr without a store.
   const LookupIndex* lookup_texts() const noexcept { return store_ ? &store_->index() : nullptr; }
   // Adds an output to the store, if there is one.
@@ -99,6 +102,7 @@ class Engine {
   std::unique_ptr<Model> target_;
   std::unique_ptr<Model> draft_;
   std::optional<ModelDrafter> drafter_;
+  std::optional<DeviceRound> device_round_;
   BlockPool blocks_;
   PrefixCache prefix_cache_;
   std::vector<const Sequence*> sequences_;

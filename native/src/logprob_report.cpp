@@ -32,6 +32,11 @@ float LogprobReport::add(std::span<const float> logits, int32_t id) {
   return log_probs[id];
 }
 
+float LogprobReport::add(float logprob) noexcept {
+  ++num_tokens_;
+  return logprob;
+}
+
 float LogprobReport::add_unknown() {
   std::fill_n(ids_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, -1);
   std::fill_n(logprobs_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, kUnknown);

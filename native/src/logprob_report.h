@@ -19,6 +19,8 @@ class LogprobReport {
   void clear() noexcept { num_tokens_ = 0; }
   // The next token of the step, chosen at a row of logits: returns its log-probability.
   float add(std::span<const float> logits, int32_t id);
+  // The same where its log-probability is known already and no likeliest ids are asked for.
+  float add(float logprob) noexcept;
   // A token that no row leads to, with a log-probability that is NaN.
   float add_unknown();
 

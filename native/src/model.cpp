@@ -33,7 +33,8 @@ Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
                 .num_logits = entry.num_logits},
                device_),
       row_tensors_(limits.max_rows + 1),
-      output_tensors_(limits.max_outputs + 1) {
+      output_tensors_(limits.max_outputs + 1),
+      later_logits_(limits.max_outputs) {
   check_file(folder, entry.graph);
   load_session(folder, entry);
   binding_ = ort_->create_binding(session_.get());
@@ -141,26 +142,35 @@ void Model::bind_rows(int32_t num_rows, bool causal) {
   bound_rows_ = num_rows;
 }
 
-void Model::bind_outputs(int32_t num_outputs) {
-  if (num_outputs == bound_outputs_) return;
+void Model::bind_outputs(int32_t num_outputs, int32_t first_output) {
+  if (num_outputs == bound_outputs_ && first_output == bound_first_output_) return;
   OutputTensors& tensors = output_tensors_[num_outputs];
+  const std::array<int64_t, 2> shape{num_outputs, num_logits_};
+  const auto logits = [&] {
+    const size_t row_bytes = sizeof(float) * num_logits_;
+    return tensor(static_cast<std::byte*>(buffers_.bound_logits()) + first_output * row_bytes, num_outputs * row_bytes,
+                  shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+  };
   if (!tensors.rows) {
     const std::array<int64_t, 1> rows{num_outputs};
-    const std::array<int64_t, 2> logits{num_outputs, num_logits_};
     tensors.rows = ints(buffers_.output_rows, rows);
-    tensors.logits = tensor(buffers_.bound_logits(), sizeof(float) * num_outputs * num_logits_, logits,
-                            ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
   }
+  assert(first_output == 0 || num_outputs == 1);
+  OrtValuePtr& bound = first_output == 0 ? tensors.logits : later_logits_[first_output];
+  if (!bound) bound = logits();
   bound_outputs_ = -1;
   bind_input("output_rows", tensors.rows.get());
-  ort_->check(ort_abi::BindOutput(ort_->api(), binding_.get(), "logits", tensors.logits.get()));
+  ort_->check(ort_abi::BindOutput(ort_->api(), binding_.get(), "logits", bound.get()));
   bound_outputs_ = num_outputs;
+  bound_first_output_ = first_output;
+}
+
+void Model::run_session() {
+  ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), run_options_.get(), binding_.get()));
 }
 
 void Model::run(int32_t num_rows, bool causal, int32_t num_outputs) {
-  const auto enqueue = [this] {
-    ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), run_options_.get(), binding_.get()));
-  };
+  const auto enqueue = [this] { run_session(); };
   if (!device_ || num_rows > kMostRecordedRows) return enqueue();
   for (RecordedPass& pass : recorded_) {
     if (pass.num_rows == num_rows && pass.causal == causal && pass.num_outputs == num_outputs) {
@@ -173,14 +183,10 @@ void Model::run(int32_t num_rows, bool causal, int32_t num_outputs) {
   enqueue();
 }
 
-Logits Model::forward(const Pass& pass) {
+void Model::set_inputs(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(num_rows >= 1 && num_rows <= limits_.max_rows && pass.num_outputs <= limits_.max_outputs);
-  assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
   assert(pass.num_outputs <= num_rows && pass.block_table.size() <= buffers_.block_table.size());
-  bind_rows(num_rows, pass.tree_mask.empty());
-  bind_outputs(pass.num_outputs);
-  if (hidden_) hidden_->ask(num_rows, pass.num_hidden);
   std::copy(pass.ids.begin(), pass.ids.end(), buffers_.input_ids.begin());
   std::iota(buffers_.position_ids.begin(), buffers_.position_ids.begin() + num_rows, pass.context);
   std::copy(pass.positions.begin(), pass.positions.end(), buffers_.position_ids.begin());
@@ -189,6 +195,31 @@ Logits Model::forward(const Pass& pass) {
   std::iota(buffers_.output_rows.begin(), buffers_.output_rows.begin() + pass.num_outputs, num_rows - pass.num_outputs);
   buffers_.seq_starts[1] = num_rows;
   buffers_.context_lens[0] = pass.context;
+}
+
+PassInputs Model::device_inputs() const noexcept {
+  const auto ints = [this](std::span<int32_t> data) { return static_cast<int32_t*>(buffers_.bound(data.data())); };
+  return {.input_ids = ints(buffers_.input_ids),
+          .position_ids = ints(buffers_.position_ids),
+          .seq_starts = ints(buffers_.seq_starts),
+          .context_lens = ints(buffers_.context_lens),
+          .output_rows = ints(buffers_.output_rows)};
+}
+
+void Model::enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output) {
+  bind_rows(num_rows, true);
+  bind_outputs(num_outputs, first_output);
+  if (hidden_) hidden_->ask(num_rows, 0);
+  run_session();
+}
+
+Logits Model::forward(const Pass& pass) {
+  const auto num_rows = static_cast<int32_t>(pass.ids.size());
+  assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
+  bind_rows(num_rows, pass.tree_mask.empty());
+  bind_outputs(pass.num_outputs);
+  if (hidden_) hidden_->ask(num_rows, pass.num_hidden);
+  set_inputs(pass);
   buffers_.upload();
   run(num_rows, pass.tree_mask.empty(), pass.num_outputs);
   buffers_.download(sizeof(float) * pass.num_outputs * num_logits_);

@@ -69,6 +69,15 @@ class Model {
 
   KvCache& cache() noexcept { return *cache_; }
 
+  // What follows is for rounds on a device, which enqueue passes whose inputs kernels before them write.
+  PassInputs device_inputs() const noexcept;
+  const float* device_logits() const noexcept { return static_cast<const float*>(buffers_.bound_logits()); }
+  // Sets the inputs of a pass in host memory; upload() enqueues their copy to the device.
+  void set_inputs(const Pass& pass);
+  void upload() const { buffers_.upload(); }
+  // Enqueues a causal pass over the inputs on the device. Its outputs' logits go to row first_output and on.
+  void enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output);
+
  private:
   // Small inputs of one shape, made when the shape is first seen.
   struct RowTensors {
@@ -85,7 +94,8 @@ class Model {
   void run(int32_t num_rows, bool causal, int32_t num_outputs);
   void bind_fixed_inputs();
   void bind_rows(int32_t num_rows, bool causal);
-  void bind_outputs(int32_t num_outputs);
+  void bind_outputs(int32_t num_outputs, int32_t first_output = 0);
+  void run_session();
   void bind_input(const char* name, const OrtValue* value);
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape, ONNXTensorElementDataType type);
   OrtValuePtr ints(std::span<int32_t> data, std::span<const int64_t> shape);
@@ -114,8 +124,10 @@ class Model {
   std::vector<OrtValuePtr> fixed_inputs_;
   std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
   std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]
+  std::vector<OrtValuePtr> later_logits_;      // of one output, by its row
   int32_t bound_rows_ = -1;
   int32_t bound_outputs_ = -1;
+  int32_t bound_first_output_ = 0;
   bool bound_causal_ = false;
 
   OrtSessionPtr session_;

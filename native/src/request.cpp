@@ -30,6 +30,9 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       report_(engine_->workspace().sampler, engine_->num_ids(), options.num_top_logprobs,
               engine_->options().max_draft_tokens + 2),
       random_(options.seed),
+      device_settings_(engine_->device_round() && DeviceRound::serves(options)
+                           ? std::optional(DeviceRound::settings_of(options))
+                           : std::nullopt),
       tokens_(ids.begin(), ids.end()),
       speculation_(*engine_, options, static_cast<int32_t>(ids.size()), max_tokens_),
       opened_(Clock::now()) {
@@ -117,23 +120,14 @@ size_t Request::round(std::span<pf_token> tokens_out) {
   Draft& drafted = engine_->workspace().draft;
   speculation_.plan(tokens_, room_of_round(), drafted);
   Reservation room(*sequence_, num_tokens + drafted.max_draft_rows);
-  if (!speculation_.draft({.tokens = tokens_,
-                           .block_table = sequence_->block_table(),
-                           .chooser = chooser_,
-                           .random = random_,
-                           .cancelled = cancelled_},
-                          drafted, stats_)) {
+  const std::optional<Verdict> verdict = runs_on_device() ? decide_on_device() : decide_on_host();
+  if (!verdict) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  Logits logits;
-  {
-    const Timer timer(stats_.verify_seconds);
-    logits = verify(engine_->target(), sequence_->block_table(), num_tokens - 1, tokens_.back(), drafted.tree);
-  }
-  const Accepted accepted = accept(logits);
+  const Accepted& accepted = verdict->accepted;
   const int32_t num_draft_cached = compact_caches(accepted);
-  const size_t num_emitted = emit(logits, accepted, tokens_out);
+  const size_t num_emitted = emit(*verdict, tokens_out);
   ++stats_.num_rounds;
   stats_.num_drafted += drafted.tree.size();
   // Neither cache has the last token emitted.
@@ -142,6 +136,25 @@ size_t Request::round(std::span<pf_token> tokens_out) {
                       std::min(num_draft_cached, num_kept), stats_);
   room.commit(num_kept, speculation_.num_draft_retained());
   return num_emitted;
+}
+
+std::optional<Request::Verdict> Request::decide_on_host() {
+  Draft& drafted = engine_->workspace().draft;
+  if (!speculation_.draft({.tokens = tokens_,
+                           .block_table = sequence_->block_table(),
+                           .chooser = chooser_,
+                           .random = random_,
+                           .cancelled = cancelled_},
+                          drafted, stats_)) {
+    return std::nullopt;
+  }
+  Logits logits;
+  {
+    const Timer timer(stats_.verify_seconds);
+    logits = verify(engine_->target(), sequence_->block_table(), static_cast<int32_t>(tokens_.size()) - 1,
+                    tokens_.back(), drafted.tree);
+  }
+  return Verdict{accept(logits), logits, {}};
 }
 
 TreeLimits Request::room_of_round() const noexcept {
@@ -195,7 +208,8 @@ int32_t Request::compact_caches(const Accepted& accepted) {
   return num_tokens + num_rows;
 }
 
-size_t Request::emit(const Logits& target, const Accepted& accepted, std::span<pf_token> tokens_out) {
+size_t Request::emit(const Verdict& verdict, std::span<pf_token> tokens_out) {
+  const Accepted& accepted = verdict.accepted;
   const TokenTree& tree = engine_->workspace().draft.tree;
   const double seconds = Timer::between(opened_, Clock::now());
   const pf_origin last = tree.size() == 0                                                        ? PF_ORIGIN_PLAIN
@@ -208,7 +222,8 @@ size_t Request::emit(const Logits& target, const Accepted& accepted, std::span<p
     const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
     tokens_out[num_emitted] = {.id = id,
                                .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
-                               .logprob = report_.add(target.row(row), id),
+                               .logprob = verdict.logits ? report_.add(verdict.logits->row(row), id)
+                                                         : report_.add(verdict.logprobs[row]),
                                .seconds = seconds};
     if (is_drafted) row = accepted.path[num_emitted] + 1;
     tokens_.push_back(id);

@@ -53,11 +53,21 @@ class Request {
   size_t round(std::span<pf_token> tokens_out);
   // Rows that the cache still has slots for, and tokens that the output needs besides the target's own.
   TreeLimits room_of_round() const noexcept;
-  // These take the draft from the workspace.
+  // What the target made of a draft. A round on the device gives the log-probabilities of the tokens that follow its
+  // rows in place of their logits.
+  struct Verdict {
+    Accepted accepted;
+    std::optional<Logits> logits;
+    std::span<const float> logprobs;
+  };
+  // These take the draft from the workspace. None if the request was cancelled meanwhile.
+  std::optional<Verdict> decide_on_host();
+  std::optional<Verdict> decide_on_device();
+  bool runs_on_device() const noexcept;
   Accepted accept(const Logits& target);
   int32_t compact_caches(const Accepted& accepted);
   // Appends the accepted tokens and the one after them, up to whatever ends the request.
-  size_t emit(const Logits& target, const Accepted& accepted, std::span<pf_token> tokens_out);
+  size_t emit(const Verdict& verdict, std::span<pf_token> tokens_out);
   pf_finish finish_after(int32_t id) const;
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
@@ -70,6 +80,7 @@ class Request {
   TokenChooser chooser_;
   LogprobReport report_;
   const RandomStream random_;
+  const std::optional<RoundSettings> device_settings_;  // none: the options ask for rounds on the host
   std::vector<int32_t> eos_ids_;  // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted

@@ -25,7 +25,7 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
   }
   stats_.num_prefilled_target = num_tokens - sequence_->num_target_tokens();
   engine_->workspace().draft.clear({0, 0}, 0);
-  const size_t num_emitted = emit(*logits, accept(*logits), tokens_out);
+  const size_t num_emitted = emit({accept(*logits), logits, {}}, tokens_out);
   room.commit(num_tokens, sequence_->num_draft_tokens());
   return num_emitted;
 }
@@ -65,7 +65,7 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
   if (num_cached + num_rows == num_tokens) {
     engine_->workspace().draft.clear({0, 0}, 0);
     const Logits last{.data = logits.row(num_rows - 1).data(), .num_rows = 1, .width = logits.width};
-    num_emitted += emit(last, accept(last), tokens_out.subspan(num_emitted));
+    num_emitted += emit({accept(last), last, {}}, tokens_out.subspan(num_emitted));
   }
   room.commit(num_cached + num_rows, 0);
   return num_emitted;

@@ -148,7 +148,7 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
 }
 
 bool Speculation::plans_chain() const noexcept {
-  if (plan_.num_lookup > 0 || plan_.source == Source::kHead) return false;
+  if (plan_.num_lookup > 0 || choice_.head) return false;  // a head reads what every pass of the target gives
   return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !is_auto());
 }
 
