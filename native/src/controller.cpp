@@ -22,6 +22,8 @@ constexpr double kRisk = 0.5;
 
 // Rounds over which the catching up of a draft's cache is spread.
 constexpr float kMostAmortised = 64;
+// Of chains of a fixed length, few: a device records each.
+constexpr std::array kChainLengths{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
 // Children of a token that a further level is expected to give.
 constexpr int32_t kForeseenChildren = 3;
 
@@ -100,6 +102,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
                                       const RoundPlan& lookup) const noexcept {
   const Reach& reach = state.reach(track.source());
   if (reach.num_levels <= 0 || state.most_drafted <= 0) return {lookup, 0};
+  if (choice_.chain && track.source() == Source::kDraft) return chain_arm(track, state);
   const float left = 1 - share_of(state.lookup.first(lookup.num_lookup));
   const double base = lookup.num_lookup > 0 ? lookup.seconds : plain_seconds_;
   const double drafting = std::max(track.cost() - 1.0, 0.0) * plain_seconds_;
@@ -112,6 +115,32 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
   plan.tokens = lookup.tokens + left * track.accepted();
   plan.seconds = base + drafting + catching_up;
   return {plan, plan.tokens / (base + drafting + catching_up / num_rounds)};
+}
+
+Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState& state) const noexcept {
+  const Reach& reach = state.reach(track.source());
+  const PassCosts& begin = track.costs().begin;
+  const double catching_up = std::max(begin.at(reach.num_behind, context_) - begin.at(1, context_), 0.0);
+  const double num_rounds = std::clamp(state.num_remaining / (1 + track.accepted()), 1.0f, kMostAmortised);
+  const float accepted = track.rates().mean(0);
+  Arm best{{}, 0};
+  float tokens = 1;
+  float path = 1;
+  int32_t depth = 0;
+  for (const int32_t length : kChainLengths) {
+    if (length > std::min(reach.num_levels, state.most_drafted)) break;
+    for (; depth < length; ++depth) tokens += path *= accepted;
+    const double seconds = costs_.verify.at(1 + length, context_) + track.costs().drafting(1, length, 1, context_);
+    const double rate = tokens / (seconds + catching_up / num_rounds);
+    if (rate <= best.rate) continue;
+    best = {{.source = track.source(),
+             .num_draft = length,
+             .num_levels = length,
+             .tokens = tokens,
+             .seconds = seconds + catching_up},
+            rate};
+  }
+  return best;
 }
 
 RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {

@@ -23,6 +23,8 @@ struct DraftChoice {
   bool draft;
   int32_t num_tokens;  // a round, whatever they cost; or kAsManyAsPay
   bool head = false;
+  // What the draft model drafts is a chain whose length is fixed before: a device makes such rounds by itself.
+  bool chain = false;
 
   bool has(Source source) const noexcept {
     return source == Source::kLookup ? lookup : source == Source::kHead ? head : draft;
@@ -92,6 +94,8 @@ class Controller final : public DraftPace {
   Arm lookup_arm(const RoundState& state) const noexcept;
   // A source beside what `lookup` takes of the found tokens.
   Arm draft_arm(const SourceTrack& track, const RoundState& state, const RoundPlan& lookup) const noexcept;
+  // A chain of the length that promises most, in place of what `lookup` takes of the found tokens.
+  Arm chain_arm(const SourceTrack& track, const RoundState& state) const noexcept;
   // Of the sources that run a model; `without` is what the round would do otherwise.
   Arm best_draft(const RoundState& state, const Arm& without) noexcept;
   RoundPlan pinned_plan(const RoundState& state) const noexcept;

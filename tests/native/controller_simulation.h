@@ -99,7 +99,7 @@ class World {
   int32_t new_id(bool is_right) { return 2 * num_ids_++ + (is_right ? 1 : 0); }
   static bool is_right(const TreeToken& token) { return token.id % 2 == 1; }
 
-  bool is_auto() const { return setting_.choice.num_tokens == DraftChoice::kAsManyAsPay; }
+  bool grows_trees() const { return setting_.choice.num_tokens == DraftChoice::kAsManyAsPay && !setting_.choice.chain; }
 
   void round(const Profile& profile, int64_t num_remaining, Totals& totals) {
     TokenTree found = look_up(profile);
@@ -118,7 +118,7 @@ class World {
     tree.prune(plan.num_lookup);
     level_rows_.clear();
     if (plan.num_draft > 0) draft(profile, plan, most, tree);
-    if (is_auto()) tree.prune(controller_.num_worth(tree));
+    if (grows_trees()) tree.prune(controller_.num_worth(tree));
     finish(plan, tree, totals);
   }
 
@@ -134,7 +134,7 @@ class World {
 
   // Beside what is looked up, from the root, level by level.
   void draft(const Profile& profile, const RoundPlan& plan, int32_t most, TokenTree& tree) {
-    const bool is_tree = is_auto() || setting_.tree_tokens > 0;
+    const bool is_tree = grows_trees() || setting_.tree_tokens > 0;
     std::vector<int32_t> level{TokenTree::kRoot};
     for (int32_t depth = 1; depth <= plan.num_levels && !level.empty(); ++depth) {
       if (depth > 1) level_rows_.push_back(static_cast<int32_t>(level.size()));
@@ -147,7 +147,7 @@ class World {
       std::stable_sort(level.begin(), level.end(),
                        [&](int32_t a, int32_t b) { return tree[a].path_prob > tree[b].path_prob; });
       if (level.size() > kMostContinued) level.resize(kMostContinued);
-      if (is_auto() && !level.empty()) level.resize(controller_.num_continued(tree, level));
+      if (grows_trees() && !level.empty()) level.resize(controller_.num_continued(tree, level));
     }
   }
 
@@ -167,7 +167,7 @@ class World {
       const bool is_this = rank == 0 ? is_found : !is_found && (until_right -= share * std::min(first, 1 - first)) < 0;
       is_found = is_found || is_this;
       const Guess guess{rank, static_cast<float>(rank == 0 ? confidence : share * (1 - confidence))};
-      const float prob = is_auto() ? controller_.rates().prob(guess, depth) : guess.confidence;
+      const float prob = grows_trees() ? controller_.rates().prob(guess, depth) : guess.confidence;
       const int32_t index = tree.add(new_id(is_parent_right && is_this), parent, prob);
       if (index != TokenTree::kNone) tree.set_guess(index, guess);
     }

@@ -63,6 +63,29 @@ void test_near_the_best_setting_and_never_far_below_plain() {
   }
 }
 
+// Where a device makes rounds by itself, the draft's chains have a length that is fixed before.
+void test_chains_of_a_fixed_length_are_near_the_best_one() {
+  constexpr int64_t kNumTokens = 400;
+  DraftChoice choice = kAutoChoice;
+  choice.chain = true;
+  choice.lookup = false;
+  for (const double draft_step : {0.05, 0.15}) {
+    const RoundCosts costs = simulation::costs(draft_step, true);
+    for (const double accepted : {0.05, 0.3, 0.6, 0.9, 0.98}) {
+      const Profile profile{accepted, accepted, 0, 0};
+      double best = 1;
+      for (const int32_t length : {1, 2, 3, 4, 6, 8, 12}) {
+        best = std::max(best, speed(costs, {{false, false, true, length}}, profile, kNumTokens));
+      }
+      const double found = speed(costs, {choice}, profile, kNumTokens);
+      if (found < 0.98 || found < 0.9 * best) {
+        check::failed(__FILE__, __LINE__, "chains, a draft step of ", draft_step, ", acceptance ", accepted, ": ",
+                      found, " of plain, the best length reaches ", best);
+      }
+    }
+  }
+}
+
 // A draft that does not know how good it is: too sure of itself, or not sure enough.
 void test_confidence_is_only_a_hint() {
   const RoundCosts costs = simulation::costs(0.03);
@@ -170,6 +193,7 @@ void test_rows_that_are_worth_verifying() {
 
 int main() {
   test_near_the_best_setting_and_never_far_below_plain();
+  test_chains_of_a_fixed_length_are_near_the_best_one();
   test_confidence_is_only_a_hint();
   test_a_hopeless_draft_of_any_cost_is_left_alone();
   test_follows_the_text();
