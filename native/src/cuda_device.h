@@ -22,11 +22,12 @@ struct CudaDeviceInfo {
   uint64_t free_bytes;
 };
 
-// The largest pass of a session, which decides its scratch memory.
+// What decides the memory of a session's operators: its largest pass and its weights.
 struct CudaPassLimits {
   int32_t max_rows;
   int32_t max_blocks;
   int32_t block_size;
+  uint64_t weight_bytes;  // of all repacked weights together, at most
 };
 
 // The operators of one session with their repacked weights and scratch. Must outlive the session.

@@ -16,7 +16,9 @@ constexpr uint64_t kSplitRows = 64;
 constexpr uint64_t kSquareColumns = 32;
 
 constexpr uint64_t kHalf = 2;
-constexpr uint64_t kAllocation = 512;  // cudaMalloc's granularity
+constexpr uint64_t kPage = uint64_t{2} << 20;  // what the driver gives at once; smaller tensors share one
+constexpr uint64_t kSmall = uint64_t{1} << 20;
+constexpr uint64_t kAligned = 512;
 
 uint64_t rounded(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -37,7 +39,7 @@ uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
     most = std::max(most, (num_bytes + groups - 1) / groups * padded);
   }
   const uint64_t tile_bytes = kMostTileRowBytes * rounded(most_columns(model), kMostChunkColumns);
-  return rounded(most + std::min(tile_bytes, most), kAllocation);
+  return rounded(most + std::min(tile_bytes, most), kAligned);
 }
 
 // One f16 and one f32 copy of the rows between two linears, each kept twice, beside what attention reads.
@@ -70,12 +72,20 @@ uint64_t buffer_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 
 }  // namespace
 
-uint64_t cuda_weight_bytes(const ModelEntry& model) {
+uint64_t cuda_repacked_bytes(const ModelEntry& model) {
   uint64_t sum = 0;
   for (const TensorEntry& tensor : model.tensors) {
-    const bool is_packed = tensor.type == TensorEntry::Type::kU8;
-    const uint64_t copies = !is_packed && tensor.shape.size() == 1 ? 2 : 1;  // a norm's weight, and scaled for f16
-    sum += is_packed ? repacked_bytes(model, tensor.num_bytes) : copies * rounded(tensor.num_bytes, kAllocation);
+    if (tensor.type == TensorEntry::Type::kU8) sum += repacked_bytes(model, tensor.num_bytes);
+  }
+  return sum;
+}
+
+uint64_t cuda_weight_bytes(const ModelEntry& model) {
+  uint64_t sum = rounded(cuda_repacked_bytes(model), kPage);
+  for (const TensorEntry& tensor : model.tensors) {
+    if (tensor.type == TensorEntry::Type::kU8) continue;
+    const uint64_t copies = tensor.shape.size() == 1 ? 2 : 1;  // a norm's weight, and scaled for f16
+    sum += copies * rounded(tensor.num_bytes, tensor.num_bytes > kSmall ? kPage : kAligned);
   }
   return sum;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bundle_files.h"
+#include "cuda_memory_plan.h"
 #include "kv_blocks.h"
 #include "status.h"
 
@@ -62,7 +63,10 @@ void Model::load_session(const std::filesystem::path& folder, const ModelEntry& 
   OrtSessionOptionsPtr options;
   if (device_) {
     operators_ = device_->create_operators(
-        ort_->api(), {limits_.max_rows, num_blocks_for(limits_.max_context, limits_.block_size), limits_.block_size});
+        ort_->api(), {.max_rows = limits_.max_rows,
+                      .max_blocks = num_blocks_for(limits_.max_context, limits_.block_size),
+                      .block_size = limits_.block_size,
+                      .weight_bytes = cuda_repacked_bytes(entry)});
     options = ort_->cuda_session_options(device_->index(), device_->stream(), operators_->domain());
     run_options_ = ort_->unsynchronised_run();
   } else {

@@ -73,8 +73,10 @@ void test_repacked_weights_are_never_more_than_planned() {
       const uint64_t packed = (rows + 15) / 16 * ((columns + 63) / 64) * 576;
       const uint64_t repacked = (rows + 31) / 32 * ((columns + 127) / 128) * 2304;
       model.tensors = {{"layers.0.qkv", TensorEntry::Type::kU8, {int64_t(packed)}, 0, packed}};
-      CHECK(cuda_weight_bytes(model) >= repacked);
-      CHECK(cuda_weight_bytes(model) <= repacked + std::min(repacked, 17 * columns + 17 * 128) + 512);
+      CHECK(cuda_repacked_bytes(model) >= repacked);
+      CHECK(cuda_repacked_bytes(model) <= repacked + std::min(repacked, 17 * columns + 17 * 128) + 512);
+      CHECK(cuda_weight_bytes(model) >= cuda_repacked_bytes(model));
+      CHECK(cuda_weight_bytes(model) < cuda_repacked_bytes(model) + 2 * kMiB);
     }
   }
 }

@@ -7,6 +7,11 @@
 #include "checked.h"
 
 namespace pilotfish::cuda {
+namespace {
+
+constexpr size_t kWeightAlignment = 256;
+
+}  // namespace
 
 Scratch::~Scratch() { cudaFree(data_); }
 
@@ -29,8 +34,25 @@ ModelContext::ModelContext(const DeviceLimits& limits, const CudaPassLimits& pas
     : limits_(limits), pass_(pass), stream_(stream) {}
 
 ModelContext::~ModelContext() {
-  for (const auto& [packed, repacked] : weights_) cudaFree(repacked);
+  for (void* const memory : weight_memory_) cudaFree(memory);
   for (const auto& [value, request] : requests_) cudaFree(request.scaled_weight);
+}
+
+void* ModelContext::take(size_t num_bytes) {
+  num_bytes = (num_bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+  if (num_bytes > num_left_) {
+    const size_t planned = weight_memory_.empty() ? static_cast<size_t>(pass_.weight_bytes) : 0;
+    const size_t num_taken = std::max(num_bytes, planned);
+    void* memory = nullptr;
+    PILOTFISH_CUDA_CHECK(cudaMalloc(&memory, num_taken));
+    weight_memory_.push_back(memory);
+    next_weight_ = static_cast<std::byte*>(memory);
+    num_left_ = num_taken;
+  }
+  std::byte* const weight = next_weight_;
+  next_weight_ += num_bytes;
+  num_left_ -= num_bytes;
+  return weight;
 }
 
 const void* ModelContext::weights(const LowbitShape& shape, const void* packed) {
@@ -38,9 +60,7 @@ const void* ModelContext::weights(const LowbitShape& shape, const void* packed) 
   if (repacked) return repacked;
   const size_t num_packed = packed_lowbit_bytes(shape), num_repacked = lowbit_weight_bytes(shape);
   staging_.reserve(num_packed, stream_);
-  void* memory = nullptr;
-  PILOTFISH_CUDA_CHECK(cudaMalloc(&memory, num_repacked));
-  repacked = memory;
+  repacked = take(num_repacked);
   weight_bytes_ += num_repacked;
   PILOTFISH_CUDA_CHECK(cudaMemcpyAsync(staging_.data(), packed, num_packed, cudaMemcpyHostToDevice, stream_));
   PILOTFISH_CUDA_CHECK(repack_lowbit(shape, staging_.data(), repacked, stream_));

@@ -4,9 +4,11 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "cuda_device.h"
 #include "kernels.h"
@@ -81,11 +83,17 @@ class ModelContext {
   void end_load() { staging_.clear(stream_); }
 
  private:
+  // Memory for a weight. They share one allocation: one each would round every one up to 2 MiB.
+  void* take(size_t num_bytes);
+
   const DeviceLimits limits_;
   const CudaPassLimits pass_;
   const cudaStream_t stream_;
   std::map<const void*, void*> weights_;
   uint64_t weight_bytes_ = 0;
+  std::vector<void*> weight_memory_;  // more than one only where pass_.weight_bytes was too few
+  std::byte* next_weight_ = nullptr;
+  size_t num_left_ = 0;  // bytes behind next_weight_
   Scratch staging_;  // packed weights on their way
   Scratch halves_, queries_, attention_partials_, arrivals_;
   Scratch linear_partials_{0xFF};
