@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "cuda_library.h"
+#include "kernels.h"
 
 namespace {
 
@@ -60,6 +61,15 @@ void test_what_it_is(const std::shared_ptr<CudaDevice>& device) {
   CHECK(gigabytes > 50);
 }
 
+// The last test: a kernel that reads where nothing is ends the process's use of the GPU.
+void test_a_fault_in_a_kernel(const std::shared_ptr<CudaDevice>& device) {
+  const auto* const nowhere = reinterpret_cast<const void*>(16);
+  const pilotfish::cuda::DeviceLimits limits{1, 0, 0, 0};
+  pilotfish::cuda::launch_read(nowhere, 16, nullptr, limits, static_cast<cudaStream_t>(device->stream()));
+  CHECK_ERROR(PF_CUDA_FAILED, "this process cannot use the GPU any more", device->synchronize());
+  CHECK_ERROR(PF_CUDA_FAILED, "this process cannot use the GPU any more", device->info());
+}
+
 }  // namespace
 
 int main() {
@@ -71,6 +81,7 @@ int main() {
     test_a_recording_that_fails(device);
     test_other_threads(device);
     test_what_it_is(device);
+    test_a_fault_in_a_kernel(device);
   } catch (const pilotfish::Error& error) {
     check::failed(__FILE__, __LINE__, error.what());
   }
