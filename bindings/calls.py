@@ -37,7 +37,7 @@ Record = TypeVar("Record", EngineInfo, RequestStats)
 
 _ORIGINS = tuple(Origin)
 _ORT_VERSION_BYTES = 64
-_FLAGS = ("has_draft", "lossy", "is_calibrated")
+_FLAGS = ("has_draft", "has_head", "lossy", "is_calibrated")
 _PATHS = ("ort_library", "calibration_folder", "lookup_store")
 _ECHO_CAPACITY = 64  # the engine takes fewer rows a pass if its own limit is lower
 

@@ -25,6 +25,8 @@ class Model(IntEnum):
 
     TARGET = 0
     DRAFT = 1
+    HEAD = 2
+    """Has costs only: the first pass of a round's drafting."""
 
 
 class Origin(IntEnum):
@@ -45,6 +47,8 @@ class DraftSource(IntEnum):
     MODEL = 2
     LOOKUP = 3
     LOOKUP_MODEL = 4
+    HEAD = 5
+    LOOKUP_HEAD = 6
 
 
 class Calibration(IntEnum):
@@ -119,6 +123,9 @@ class EngineInfo:
     num_retained_blocks: int
     is_calibrated: bool
     lookup_bytes: int
+    has_head: bool
+    head_weight_bytes: int
+    head_cache_bytes: int
     free_device_memory: int
 
 
@@ -178,6 +185,7 @@ class RequestOptions:
     tree_widths: tuple[int, ...] = ()
     tree_nodes: int = 0
     tree_depth: int = 0
+    tree_parents: tuple[int, ...] = ()
     draft_temperatures: tuple[float, ...] = ()
     typical_epsilon: float = 0.0
     typical_delta: float = 0.0
@@ -187,7 +195,7 @@ class RequestOptions:
         """Tokens that a round may write."""
         if self.num_draft_tokens == AS_MANY_AS_PAY:
             return MOST_DRAFT_TOKENS + 1
-        return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth) + 1
+        return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth, len(self.tree_parents)) + 1
 
 
 class Token(NamedTuple):
@@ -222,6 +230,9 @@ class RequestStats:
     num_model_drafted: int
     num_model_accepted: int
     num_probe_rounds: int
+    num_head_rounds: int
+    num_head_drafted: int
+    num_head_accepted: int
     counted_seconds: float
     num_device_rounds: int
 

@@ -69,7 +69,8 @@ def modes(engine: Engine, num_draft_tokens: int | None, tree: GenerateKeywords) 
     """
     chosen: dict[str, GenerateKeywords] = {"plain": {"num_draft_tokens": 0}}
     if num_draft_tokens != 0:
-        for source in ("draft", "lookup", "lookup+draft") if engine.info.has_draft else ("lookup",):
+        models = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
+        for source in (*models, "lookup", *(f"lookup+{name}" for name in models)):
             chosen[source] = {"source": source, "num_draft_tokens": num_draft_tokens}
         chosen["auto"] = {}
     if tree.get("tree") is not None:

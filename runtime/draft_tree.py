@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from pilotfish.bindings import InvalidArgumentError
 
 DYNAMIC = "dynamic"
+MEDUSA = "medusa"
 MOST_TREE_TOKENS = 63  # with the token before them they fill a 64-bit mask
 DEFAULT_TREE_DEPTH = 6
 DEFAULT_TREE_NODES = 15  # with the token before them 16 rows
 
 
+# With the token before them 16 rows: wide near the root, where heads are right most often.
+MEDUSA_CHOICES = (
+    *((rank,) for rank in range(4)),
+    *((0, rank) for rank in range(3)),
+    (1, 0),
+    (1, 1),
+    (2, 0),
+    (0, 0, 0),
+    (0, 0, 1),
+    (0, 1, 0),
+    (1, 0, 0),
+    (0, 0, 0, 0),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """A fixed shape, or a dynamic one of so many tokens; without either a chain."""
+    """A fixed shape, a dynamic one of so many tokens, or Medusa's choices; without any a chain."""
 
     widths: tuple[int, ...] = ()
     nodes: int = 0
     depth: int = 0
+    parents: tuple[int, ...] = ()
+    """Of each token an earlier one, or -1 for the last token of the sequence; ascending."""
 
 
 def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_draft_tokens: int) -> DraftTree:
     """The tree that ``tree``, "3-2-2-1" or "dynamic", asks for; None asks for a chain.
 
     Args:
-        tree: children of each token, level by level, or "dynamic".
+        tree: children of each token, level by level, or "dynamic"; "medusa" or a JSON list of Medusa's choices.
         nodes: tokens of a dynamic tree; None takes all that the engine has room for.
         depth: levels of a dynamic tree; None takes 6.
         max_draft_tokens: what the engine has room for.
@@ -45,13 +64,13 @@ def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_dr
         depth = min(DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
         _check("tree_depth", depth, nodes)
         return DraftTree(nodes=nodes, depth=depth)
-    widths = _parse_widths(tree)
-    num_tokens = count_tokens(widths)
+    shape = _parse_fixed(tree)
+    num_tokens = len(shape.parents) or count_tokens(shape.widths)
     if num_tokens > max_draft_tokens:
         raise InvalidArgumentError(
             f"tree {tree} has {num_tokens} tokens, but the engine was opened with max_draft_tokens {max_draft_tokens}"
         )
-    return DraftTree(widths=widths)
+    return shape
 
 
 def room_for(tree: str | None, nodes: int | None) -> int:
@@ -60,7 +79,8 @@ def room_for(tree: str | None, nodes: int | None) -> int:
         return 0
     if tree == DYNAMIC:
         return DEFAULT_TREE_NODES if nodes is None else nodes
-    return count_tokens(_parse_widths(tree))
+    shape = _parse_fixed(tree)
+    return len(shape.parents) or count_tokens(shape.widths)
 
 
 def count_tokens(widths: tuple[int, ...]) -> int:
@@ -70,6 +90,40 @@ def count_tokens(widths: tuple[int, ...]) -> int:
         level *= width
         total += level
     return total
+
+
+def _parse_fixed(tree: str) -> DraftTree:
+    if tree == MEDUSA:
+        return DraftTree(parents=_parents(tree, MEDUSA_CHOICES))
+    if tree.startswith("["):
+        return DraftTree(parents=_parents(tree, _parse_choices(tree)))
+    return DraftTree(widths=_parse_widths(tree))
+
+
+def _parse_choices(tree: str) -> tuple[tuple[int, ...], ...]:
+    try:
+        paths = json.loads(tree)
+        choices = tuple(tuple(int(rank) for rank in path) for path in paths)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f'tree is {tree!r}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
+        ) from error
+    if not 1 <= len(choices) <= MOST_TREE_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {MOST_TREE_TOKENS}")
+    return choices
+
+
+def _parents(tree: str, choices: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Of each path, in breadth-first order, the index of the path without its last rank."""
+    order = sorted(set(choices), key=lambda path: (len(path), path))
+    index = {path: at for at, path in enumerate(order)} | {(): -1}
+    for path in order:
+        elder = (*path[:-1], path[-1] - 1) if path and path[-1] > 0 else path[:-1]
+        if not path or min(path) < 0 or elder not in index:
+            raise InvalidArgumentError(
+                f"tree is {tree!r}, but the choice {list(path)} lacks {list(elder)}, its parent or elder sibling"
+            )
+    return tuple(index[path[:-1]] for path in order)
 
 
 def _parse_widths(tree: str) -> tuple[int, ...]:

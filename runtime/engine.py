@@ -271,6 +271,7 @@ class Engine:
         constraint = self._constraints.of(options)
         request = options.to_request(
             has_draft=self._info.has_draft,
+            has_head=self._info.has_head,
             max_draft_tokens=self._max_draft_tokens,
             mask=constraint.mask if constraint else None,
         )
@@ -290,7 +291,9 @@ class Engine:
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0
     ) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
-        options.to_request(has_draft=self._info.has_draft, max_draft_tokens=self._max_draft_tokens)
+        options.to_request(
+            has_draft=self._info.has_draft, has_head=self._info.has_head, max_draft_tokens=self._max_draft_tokens
+        )
         return AsyncTokenStream(lambda: self._open(ids, options, num_dropped_messages))
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:

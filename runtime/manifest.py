@@ -45,6 +45,21 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadEntry:
+    """A head on the target's hidden states."""
+
+    kind: str
+    source: str
+    parameters: int
+    num_predictions: int
+    """Tokens that a path can have; 0: as many as are asked for."""
+    num_logits: int
+    taps: tuple[int, ...]
+    format: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The bundle's description."""
 
@@ -53,6 +68,7 @@ class Manifest:
     tokenizer: TokenizerEntry
     chat_template: str | None
     models: tuple[ModelEntry, ...]
+    head: HeadEntry | None
 
 
 def read_manifest(bundle: Path) -> Manifest:
@@ -107,6 +123,20 @@ def _parse(bundle: Path, content: dict[str, Any]) -> Manifest:
         ),
         chat_template=content["chat_template"],
         models=tuple(_parse_model(role, entry) for role, entry in content["models"].items()),
+        head=None if content.get("head") is None else _parse_head(content["head"]),
+    )
+
+
+def _parse_head(entry: dict[str, Any]) -> HeadEntry:
+    return HeadEntry(
+        kind=str(entry["kind"]),
+        source=str(entry["source"]),
+        parameters=int(entry["parameters"]),
+        num_predictions=int(entry["num_predictions"]),
+        num_logits=int(entry["num_logits"]),
+        taps=tuple(int(tap) for tap in entry["taps"]),
+        format=str(entry["format"]),
+        num_bytes=int(entry["weights"]["bytes"]) + sum(int(graph["bytes"]) for graph in entry["graphs"].values()),
     )
 
 

@@ -25,6 +25,8 @@ SOURCES = {
     "draft": DraftSource.MODEL,
     "lookup": DraftSource.LOOKUP,
     "lookup+draft": DraftSource.LOOKUP_MODEL,
+    "head": DraftSource.HEAD,
+    "lookup+head": DraftSource.LOOKUP_HEAD,
 }
 MAX_PENALTY = 100
 MOST_LOGPROBS = 256
@@ -82,11 +84,13 @@ class GenerateOptions:
     max_new_tokens: int = 256
     """Tokens to generate at most, at least 1."""
     source: str = "auto"
-    """Where drafted tokens come from: "draft" is the bundle's draft model, "lookup" what followed earlier occurrences
-    of the last tokens, "lookup+draft" both, "plain" none. "auto" takes, round by round, what promises most."""
+    """Where drafted tokens come from: "draft" is the bundle's draft model, "head" its head on the target's hidden
+    states, "lookup" what followed earlier occurrences of the last tokens, "lookup+draft" and "lookup+head" both,
+    "plain" none. "auto" takes, round by round, what promises most."""
     num_draft_tokens: int | None = None
     """Tokens drafted a round, whatever they cost; 0 decodes plainly. None: each round as many as pay off, up to the
-    engine's max_draft_tokens. A number with the source "auto" is the draft model's."""
+    engine's max_draft_tokens. A number with the source "auto" is the draft model's, or the head's where there is no
+    draft model. A head drafts no more levels than it has predictions for."""
     temperature: float = 0.0
     """0 is greedy; otherwise logits are divided by it."""
     top_k: int = 0
@@ -136,8 +140,10 @@ class GenerateOptions:
     reuse_prefix: bool = True
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
-    """A token tree instead of a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level;
-    "dynamic" takes the tree_nodes likeliest tokens. Its tokens must fit the engine's max_draft_tokens."""
+    """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
+    a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
+    tree_nodes likeliest tokens. For heads also a list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of
+    them. Its tokens must fit the engine's max_draft_tokens."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
@@ -231,11 +237,13 @@ class GenerateOptions:
         """The stop strings, also when only one was given."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def to_request(self, *, has_draft: bool, max_draft_tokens: int, mask: Mask | None = None) -> RequestOptions:
+    def to_request(
+        self, *, has_draft: bool, max_draft_tokens: int, has_head: bool = False, mask: Mask | None = None
+    ) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
         tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
-        self._check_source(has_draft=has_draft)
+        self._check_source(has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         return RequestOptions(
@@ -264,20 +272,31 @@ class GenerateOptions:
             tree_widths=tree.widths,
             tree_nodes=tree.nodes,
             tree_depth=tree.depth,
+            tree_parents=tree.parents,
             draft_temperatures=tuple(self.draft_temperatures),
             typical_epsilon=self.typical_acceptance[0] if self.typical_acceptance else 0.0,
             typical_delta=self.typical_acceptance[1] if self.typical_acceptance else 0.0,
         )
 
-    def _check_source(self, *, has_draft: bool) -> None:
-        if self.tree is not None and self.source not in ("auto", "draft"):
+    def _check_source(self, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:
+        if self.tree is not None and self.source not in ("auto", "draft", "head"):
             raise InvalidArgumentError(
-                f"tree is {self.tree!r}, but the source {self.source!r}: the draft model drafts it"
+                f"tree is {self.tree!r}, but the source {self.source!r}: the draft model or the head drafts it"
             )
-        if has_draft:
+        if is_medusa and self.source == "draft":
+            raise InvalidArgumentError(f"tree is {self.tree!r}, but the source 'draft': only heads draft such a tree")
+        by_head = is_medusa or self.source in ("head", "lookup+head")
+        if by_head and not has_head:
+            what = f"tree is {self.tree!r}" if self.source == "auto" else f"source is {self.source!r}"
+            raise InvalidArgumentError(
+                f"{what}, but the bundle has no head that runs on this device: export one with --head"
+            )
+        if by_head or has_draft or (has_head and self.source == "auto"):
             return
         if self.tree is not None:
-            raise InvalidArgumentError(f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft")
+            raise InvalidArgumentError(
+                f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft or --head"
+            )
         if self.source in ("draft", "lookup+draft"):
             raise InvalidArgumentError(
                 f"source is {self.source!r}, but the bundle has no draft: export one with --draft"

@@ -68,6 +68,10 @@ class Stats:
     num_model_accepted: int = 0
     num_probe_rounds: int = 0
     """Rounds that ran the draft model to see whether it has become worth it."""
+    num_head_rounds: int = 0
+    """Rounds that ran the head."""
+    num_head_drafted: int = 0
+    num_head_accepted: int = 0
     counted_seconds: float = 0.0
     """Of the rounds, by the costs of passes that they are planned by: under one calibration the same in every run."""
     num_device_rounds: int = 0

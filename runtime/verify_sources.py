@@ -25,6 +25,8 @@ class Source:
     """Whether only bundles with a draft model have it."""
     drafts_by_model: bool = True
     """Whether every proposal is the draft model's, so that acceptance says something about the model."""
+    needs_head: bool = False
+    """Whether only bundles with a head have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,35 @@ class Sampling:
     options: GenerateKeywords = field(default_factory=GenerateKeywords)
 
 
+def _of_head(name: str, options: GenerateKeywords) -> Source:
+    options = options | GenerateKeywords(source="head")
+    return Source(name, options, needs_draft=False, drafts_by_model=False, needs_head=True)
+
+
 _SOURCES = (
     *(Source(f"chain of {k}", GenerateKeywords(num_draft_tokens=k)) for k in (1, 2, 4, 8)),
     Source("draft", GenerateKeywords(source="draft")),
     Source("tree 2-2-1", GenerateKeywords(tree="2-2-1")),
     Source("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
+    *(
+        _of_head(f"head, {name}", options)
+        for name, options in (
+            ("chain of 1", GenerateKeywords(num_draft_tokens=1)),
+            ("chain of 3", GenerateKeywords(num_draft_tokens=3)),
+            ("as many as pay", GenerateKeywords()),
+            ("tree 3", GenerateKeywords(tree="3")),
+            ("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
+        )
+    ),
     Source("lookup", GenerateKeywords(source="lookup", num_draft_tokens=8), needs_draft=False, drafts_by_model=False),
     Source("lookup+draft", GenerateKeywords(source="lookup+draft"), drafts_by_model=False),
+    Source(
+        "lookup+head",
+        GenerateKeywords(source="lookup+head"),
+        needs_draft=False,
+        drafts_by_model=False,
+        needs_head=True,
+    ),
     Source("auto", GenerateKeywords(), needs_draft=False, drafts_by_model=False),
 )
 
@@ -76,4 +100,9 @@ SAMPLINGS = (
 
 def sources_of(engine: Engine) -> tuple[Source, ...]:
     """The sources that the engine's bundle has."""
-    return tuple(source for source in _SOURCES if engine.info.has_draft or not source.needs_draft)
+    info = engine.info
+    return tuple(
+        source
+        for source in _SOURCES
+        if (info.has_draft or not source.needs_draft) and (info.has_head or not source.needs_head)
+    )

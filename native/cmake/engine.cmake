@@ -17,10 +17,10 @@ set(pilotfish_engine_sources
   src/ort.cpp
   src/kv_blocks.cpp
   src/prefix_cache.cpp
-  src/cuda_library.cpp
-  src/cuda_info.cpp
   src/cuda_driver.cpp
   src/cuda_build.cpp
+  src/cuda_library.cpp
+  src/cuda_info.cpp
   src/pass_buffers.cpp
   src/kv_cache.cpp
   src/hidden_rows.cpp
@@ -41,7 +41,14 @@ set(pilotfish_engine_sources
   src/tree_pass.cpp
   src/drafters/draw.cpp
   src/drafters/likeliest.cpp
+  src/drafters/draft_rows.cpp
+  src/drafters/model_rows.cpp
   src/drafters/model_drafter.cpp
+  src/drafters/medusa_rows.cpp
+  src/drafters/mlp_rows.cpp
+  src/step_graph.cpp
+  src/drafters/eagle_rows.cpp
+  src/drafters/make_head_drafter.cpp
   src/lookup_index.cpp
   src/lookup_rates.cpp
   src/lookup_store.cpp

@@ -39,7 +39,11 @@ enum {
 };
 
 typedef enum { PF_DEVICE_CPU = 0, PF_DEVICE_CUDA = 1 } pf_device;
-typedef enum { PF_MODEL_TARGET = 0, PF_MODEL_DRAFT = 1 } pf_model;
+typedef enum {
+  PF_MODEL_TARGET = 0,
+  PF_MODEL_DRAFT = 1,
+  PF_MODEL_HEAD = 2 /* for costs only: the first pass of a round's drafting */
+} pf_model;
 typedef enum {
   PF_ORIGIN_PLAIN = 0,     /* decoded without a draft */
   PF_ORIGIN_ACCEPTED = 1,  /* drafted and accepted */
@@ -58,11 +62,14 @@ typedef enum {
 
 /* Where the tokens of a round's draft come from. */
 typedef enum {
-  PF_DRAFT_AUTO = 0,        /* round by round whatever is likely to be fastest, nothing included */
-  PF_DRAFT_PLAIN = 1,       /* nothing is drafted */
-  PF_DRAFT_MODEL = 2,       /* the bundle's draft model */
-  PF_DRAFT_LOOKUP = 3,      /* what followed earlier occurrences of the last tokens; needs no model */
-  PF_DRAFT_LOOKUP_MODEL = 4 /* lookup first, the draft model where it finds nothing and for the rows that it leaves */
+  PF_DRAFT_AUTO = 0,   /* round by round whatever is likely to be fastest, nothing included */
+  PF_DRAFT_PLAIN = 1,  /* nothing is drafted */
+  PF_DRAFT_MODEL = 2,  /* the bundle's draft model */
+  PF_DRAFT_LOOKUP = 3, /* what followed earlier occurrences of the last tokens; needs no model */
+  /* Lookup first, the draft model where it finds nothing and for the rows that it leaves. */
+  PF_DRAFT_LOOKUP_MODEL = 4,
+  PF_DRAFT_HEAD = 5,       /* the bundle's head, which reads the target's hidden states */
+  PF_DRAFT_LOOKUP_HEAD = 6 /* lookup first, then the head */
 } pf_draft_source;
 enum { PF_AS_MANY_AS_PAY = -1 };
 /* Whether the costs of passes, by which PF_DRAFT_AUTO decides, are measured at load. */
@@ -120,6 +127,9 @@ typedef struct {
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
   int32_t is_calibrated;       /* 1: the costs of passes were measured, at this load or an earlier one */
   uint64_t lookup_bytes;       /* indexes of the sequences and of the store */
+  int32_t has_head;            /* 0 or 1: the bundle has a head that runs on this device */
+  uint64_t head_weight_bytes;  /* 0 where it does not run */
+  uint64_t head_cache_bytes;
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
 } pf_engine_info;
 
@@ -150,13 +160,13 @@ typedef struct {
   uint64_t seed;
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
-  int32_t
-      draft_source; /* pf_draft_source; PF_DRAFT_AUTO with K tokens: of the draft model if there is one, or lookup */
+  int32_t draft_source; /* pf_draft_source; PF_DRAFT_AUTO with K tokens: of the draft model if there is one, else the
+                           head, else lookup */
   int32_t
       reuse_prefix; /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
-  /* A tree of the draft model instead of num_draft_tokens, which must not be above 0 then: either of a fixed shape, or
-   * of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels. Neither has more than
-   * max_draft_tokens tokens. */
+  /* A tree of the draft model or the head instead of num_draft_tokens, which must not be above 0 then: either of a
+   * fixed shape, or of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels. Neither has more
+   * than max_draft_tokens tokens. */
   const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
   size_t num_tree_widths;     /* levels */
   int32_t tree_nodes;
@@ -185,6 +195,10 @@ typedef struct {
   int32_t echo;             /* 0 or 1: steps return the prompt's tokens first. Their logprobs take a slow prefill */
   pf_mask_callback mask;    /* NULL: off */
   void* mask_user;          /* passed to mask; must outlive the request */
+  /* A tree of the head in which tokens may have any number of children, as in Medusa: token i hangs below
+   * tree_parents[i], an earlier one or -1, the last token of the sequence. Parents ascend; copied. */
+  const int32_t* tree_parents;
+  size_t num_tree_parents;
 } pf_generate_options;
 
 typedef struct {
@@ -215,7 +229,10 @@ typedef struct {
   int32_t num_model_drafted;
   int32_t num_model_accepted;
   int32_t num_probe_rounds; /* of those, to see whether it has become worth it */
-  double counted_seconds;   /* of the rounds, by the costs of passes that they are planned by: the same in every run */
+  int32_t num_head_rounds;  /* rounds that ran the head */
+  int32_t num_head_drafted;
+  int32_t num_head_accepted;
+  double counted_seconds; /* of the rounds, by the costs of passes that they are planned by: the same in every run */
   /* Rounds that a GPU made by itself, with one read-back; the others chose their tokens on the host: those with logit
    * bias, penalties, bans, a mask, typical_p, typical acceptance, top logprobs, trees, looked-up tokens or a head. */
   int32_t num_device_rounds;
@@ -259,7 +276,6 @@ PF_API const char* pf_last_error(void);
 PF_API const char* pf_cpu_kernels(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
-
 /* Describes GPU device_index, and measures its memory bandwidth (some milliseconds) unless `measure` is 0.
  * PF_UNSUPPORTED where this build or machine has none, or not that one. */
 PF_API pf_status pf_cuda_describe(int32_t device_index, int32_t measure, pf_cuda_info* info_out);

@@ -8,6 +8,7 @@
 
 #include "bundle_files.h"
 #include "cuda_library.h"
+#include "drafters/make_head_drafter.h"
 #include "instruction_set.h"
 #include "memory_plan.h"
 #include "options.h"
@@ -56,7 +57,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
-      prefix_cache_(blocks_, plan_.block_size),
+      prefix_cache_(blocks_, plan_.block_size, runs_head(manifest, options) && manifest.head->has_layer() ? 1 : 0),
       workspace_(num_ids_, options.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
   // The models share one ONNX Runtime and its threads.
@@ -64,7 +65,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
   const ModelLimits limits{.num_threads = options.num_threads,
                            .max_rows = std::max(options.prefill_chunk, options.max_draft_tokens + 1),
                            .max_outputs = options.max_draft_tokens + 1,
-                           .max_hidden = 0,
+                           .max_hidden = max_hidden_rows(manifest, options),
                            .max_context = plan_.max_context,
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};
@@ -72,7 +73,12 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
   if (manifest.draft) {
     draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
-    drafter_.emplace(*draft_, num_ids_, options.prefill_chunk);
+    draft_rows_.emplace(*draft_, options.prefill_chunk);
+    drafter_.emplace(*draft_rows_, num_ids_);
+  }
+  if (runs_head(manifest, options)) {
+    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, options.num_threads);
+    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
   }
   if (device_) device_round_.emplace(device_, *target_, draft_.get(), num_ids_);
   sequences_.reserve(options.num_sequences);
@@ -83,8 +89,8 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {
-  const Manifest manifest = read_manifest(bundle);
   const pf_engine_options checked = resolved(options);
+  const Manifest manifest = read_manifest(bundle);
   try {
     return plan_on(open_device(checked), manifest, checked);
   } catch (const Error& error) {
@@ -126,6 +132,7 @@ CachedPrefix Engine::adopt(std::span<const int32_t> prompt, int32_t max_tokens) 
   if (adopted.copy) {
     target_->cache().copy(adopted.copy->from, adopted.copy->to);
     if (draft_) draft_->cache().copy(adopted.copy->from, adopted.copy->to);
+    if (KvCache* const cache = head_cache()) cache->copy(adopted.copy->from, adopted.copy->to);
   }
   return std::move(adopted.prefix);
 }

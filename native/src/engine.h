@@ -13,7 +13,10 @@
 #include "cuda_device.h"
 #include "device_round.h"
 #include "draft.h"
+#include "drafters/head_drafter.h"
 #include "drafters/model_drafter.h"
+#include "drafters/model_rows.h"
+#include "head.h"
 #include "kv_blocks.h"
 #include "lookup_store.h"
 #include "manifest.h"
@@ -63,6 +66,8 @@ class Engine {
   // nullptr when the bundle has no draft.
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
+  // nullptr when the bundle has no head that runs on this device.
+  HeadDrafter* head_drafter() noexcept { return head_drafter_.get(); }
   const RoundCosts& costs() const noexcept { return costs_; }
   // Rounds on the device; nullptr on the CPU.
   DeviceRound* device_round() noexcept { return device_round_ ? &*device_round_ : nullptr; }
@@ -90,6 +95,8 @@ class Engine {
   Model& model(int32_t which);
   RoundCosts find_costs(const Manifest& manifest);
   RoundCosts measure();
+  // nullptr without a head that has one.
+  KvCache* head_cache() noexcept { return head_drafter_ ? head_drafter_->cache() : nullptr; }
   // Of no open sequence.
   int32_t num_retained_blocks() const;
   CachedPrefix adopt(std::span<const int32_t> prompt, int32_t max_tokens);
@@ -101,7 +108,10 @@ class Engine {
   mutable std::mutex mutex_;
   std::unique_ptr<Model> target_;
   std::unique_ptr<Model> draft_;
+  std::optional<ModelRows> draft_rows_;
   std::optional<ModelDrafter> drafter_;
+  std::unique_ptr<Head> head_;
+  std::unique_ptr<HeadDrafter> head_drafter_;
   std::optional<DeviceRound> device_round_;
   BlockPool blocks_;
   PrefixCache prefix_cache_;

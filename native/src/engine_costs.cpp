@@ -41,8 +41,15 @@ std::string key_of(const Manifest& manifest, const pf_engine_options& options, c
 
 RoundCosts Engine::find_costs(const Manifest& manifest) {
   if (options_.calibration == PF_CALIBRATION_OFF || options_.max_draft_tokens == 0) {
-    return RoundCosts::guess(manifest.target.pass_weight_bytes(),
-                             manifest.draft ? manifest.draft->pass_weight_bytes() : 0);
+    RoundCosts costs = RoundCosts::guess(manifest.target.pass_weight_bytes(),
+                                         manifest.draft ? manifest.draft->pass_weight_bytes() : 0);
+    if (head_drafter_) {
+      costs.head = DraftCosts::guess(manifest.head->pass_weight_bytes());
+      costs.head->begin_levels = head_drafter_->begin_levels();
+      const bool has_levels = head_drafter_->begin_levels() < head_drafter_->max_depth();
+      if (!has_levels) costs.head->level = {.rows = {1}, .contexts = {0, 0}, .seconds = {{{0}, {0}}}};
+    }
+    return costs;
   }
   const CalibrationFile file{options_.calibration_folder ? options_.calibration_folder : "",
                              key_of(manifest, options_, describe(device_), plan_.max_context)};
@@ -63,17 +70,21 @@ RoundCosts Engine::measure() {
   for (const int32_t block_id : sequence.block_table()) {
     target_->cache().fill(block_id);
     if (draft_) draft_->cache().fill(block_id);
+    if (KvCache* const cache = head_cache()) cache->fill(block_id);
   }
   std::vector<int32_t> ids(max_context);
   for (int32_t i = 0; i < max_context; ++i) ids[i] = i % num_ids_;
-  // With what a round does with the logits: each row's choice, and the log probability of what is emitted.
+  // With what a round does with the logits: each row's choice, and the log probability of what is emitted. On a device
+  // that is next to nothing.
   const auto run = [&](Model& model, int32_t num_rows, int32_t context, int32_t num_outputs) {
-    const Logits logits = model.forward({.ids = std::span(ids).first(num_rows),
-                                         .positions = {},
-                                         .tree_mask = {},
-                                         .block_table = sequence.block_table(),
-                                         .context = context,
-                                         .num_outputs = num_outputs});
+    const Pass pass{.ids = std::span(ids).first(num_rows),
+                    .positions = {},
+                    .tree_mask = {},
+                    .block_table = sequence.block_table(),
+                    .context = context,
+                    .num_outputs = num_outputs};
+    if (device_) return model.forward_on_device(pass);
+    const Logits logits = model.forward(pass);
     for (int32_t row = 0; row < num_outputs; ++row) {
       const Peak best = find_peak(logits.row(row));
       if (row == 0 || &model != target_.get()) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
@@ -91,6 +102,21 @@ RoundCosts Engine::measure() {
                     .most_begun = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens + 1, max_context})};
   }
+  if (head_drafter_) {
+    const int32_t begin_levels = head_drafter_->begin_levels();
+    passes.head =
+        TimedSource{.begin = [&](int32_t rows,
+                                 int32_t context) { head_drafter_->run_begin(rows, context, sequence.block_table()); },
+                    .level = {},
+                    .begin_levels = begin_levels,
+                    .most_begun = head_drafter_->reads_all_rows() ? std::min(kMostCaughtUp, max_context) : 1,
+                    .most_continued = std::min({kMostContinued, options_.max_draft_tokens, max_context})};
+    if (begin_levels < head_drafter_->max_depth()) {
+      passes.head->level = [&](int32_t rows, int32_t context) {
+        head_drafter_->run_level(rows, context, sequence.block_table());
+      };
+    }
+  }
   return measure_costs(passes);
 }
 
@@ -99,8 +125,11 @@ double Engine::cost(int32_t which, int32_t num_rows, int32_t context) const {
     fail(PF_INVALID_ARGUMENT, "num_rows is ", num_rows, " and context ", context, ", at least 1 and 0 are needed");
   }
   if (which == PF_MODEL_TARGET) return costs_.verify.at(num_rows, context);
-  if (which != PF_MODEL_DRAFT)
-    fail(PF_INVALID_ARGUMENT, "model is ", which, ", neither PF_MODEL_TARGET nor PF_MODEL_DRAFT");
+  if (which == PF_MODEL_HEAD) {
+    if (!costs_.head) fail(PF_INVALID_ARGUMENT, "the bundle has no head that runs on this device");
+    return costs_.head->begin.at(num_rows, context);
+  }
+  if (which != PF_MODEL_DRAFT) fail(PF_INVALID_ARGUMENT, "model is ", which, ", not a pf_model");
   if (!costs_.draft) fail(PF_INVALID_ARGUMENT, "the bundle has no draft model");
   return costs_.draft->begin.at(num_rows, context);
 }

@@ -14,7 +14,7 @@ HiddenRows::HiddenRows(const Ort& ort, OrtIoBinding* binding, std::span<const in
       streams_(sizeof(float) * taps.size() * max_rows * width, Pages::Size::kSmall),
       rows_(max_rows),
       tensors_(max_rows + 1) {
-  for (const int32_t tap : taps) names_.push_back("aux_hidden." + std::to_string(tap));
+  for (const int32_t tap : taps) names_.push_back(stream_name(tap));
 }
 
 const HiddenRows::Tensors& HiddenRows::tensors(int32_t num_hidden) {

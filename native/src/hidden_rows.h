@@ -24,6 +24,9 @@ struct Hidden {
   }
 };
 
+// Of the target's output, and of the head's input.
+inline std::string stream_name(int32_t tap) { return "aux_hidden." + std::to_string(tap); }
+
 class HiddenRows {
  public:
   // Passes ask for max_rows rows at most. `binding` must outlive it.

@@ -113,6 +113,10 @@ HeadEntry parse_head(const Node& node, const Manifest& manifest) {
     node.wrong("taps", "the target's " + Json(target.taps).dump(), head.taps);
   }
   check_head_parts(head, node);
+  if (head.cache && head.cache->max_positions < target.max_positions) {
+    node.object("cache").wrong("max_positions", "at least the target's " + std::to_string(target.max_positions),
+                               head.cache->max_positions);
+  }
   return head;
 }
 
@@ -193,6 +197,17 @@ uint64_t ModelEntry::pass_weight_bytes() const {
     sum += tensor.num_bytes;
   }
   return sum;
+}
+
+uint64_t HeadEntry::pass_weight_bytes() const {
+  uint64_t sum = 0;
+  uint64_t num_stages = 0;  // of an MLP speculator, each with an output layer: a pass runs one
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.type != TensorEntry::Type::kU8 || tensor.name.starts_with("emb")) continue;
+    sum += tensor.num_bytes;
+    num_stages += tensor.name.starts_with("lm_head") ? 1 : 0;
+  }
+  return kind == HeadKind::kMlpSpeculator ? sum / std::max<uint64_t>(num_stages, 1) : sum;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {

@@ -78,6 +78,8 @@ struct HeadEntry {
   std::vector<int32_t> logit_ids;  // as a model's
   std::optional<HeadCacheEntry> cache;
 
+  // Packed bytes that a pass reads, as a model's.
+  uint64_t pass_weight_bytes() const;
   // Whether it has a decoder layer, whose keys and values are cached.
   bool has_layer() const noexcept { return kind != HeadKind::kMedusa && kind != HeadKind::kMlpSpeculator; }
 };

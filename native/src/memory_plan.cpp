@@ -6,6 +6,7 @@
 
 #include "cuda_formats.h"
 #include "cuda_memory_plan.h"
+#include "drafters/make_head_drafter.h"
 #include "kv_blocks.h"
 #include "lookup_store.h"
 #include "status.h"
@@ -52,7 +53,7 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
                                             : pass_bytes(model, num_rows, num_outputs);
   };
   return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) +
-         distribution_bytes(manifest, options.max_draft_tokens);
+         distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
 }
 
 void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_options& options, int32_t num_sms,
@@ -64,11 +65,13 @@ void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_
   plan.num_free_blocks = plan.num_blocks;
   const uint64_t num_tokens = uint64_t(plan.num_blocks) * kBlockSize;
   plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
+  plan.head_cache_bytes = head_cache_bytes(manifest, options, num_tokens);
   plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
   plan.activation_bytes = activation_bytes(manifest, options, max_context, num_sms);
   plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
   plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
-                     plan.draft_cache_bytes + plan.lookup_bytes + plan.activation_bytes + plan.runtime_bytes;
+                     plan.draft_cache_bytes + plan.head_weight_bytes + plan.head_cache_bytes + plan.lookup_bytes +
+                     plan.activation_bytes + plan.runtime_bytes;
 }
 
 // The largest total that is allowed; 0: no limit. What is free was read when the context was there.
@@ -112,6 +115,8 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& op
   plan.block_size = kBlockSize;
   plan.target_weight_bytes = weight_bytes(target, options);
   plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
+  plan.has_head = runs_head(manifest, options) ? 1 : 0;
+  plan.head_weight_bytes = plan.has_head == 1 ? manifest.head->weights.num_bytes : 0;
   plan.runtime_bytes = kRuntimeBytes + (on_cuda ? kCudaContextBytes + kCudaProviderBytes : 0);
   plan.free_device_memory = device ? device->free_bytes : 0;
   const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
@@ -137,6 +142,10 @@ std::string describe(const pf_engine_info& plan) {
   line("draft weights", plan.draft_weight_bytes);
   line("target cache", plan.target_cache_bytes);
   line("draft cache", plan.draft_cache_bytes);
+  if (plan.has_head == 1) {
+    line("head weights", plan.head_weight_bytes);
+    line("head cache", plan.head_cache_bytes);
+  }
   line("lookup", plan.lookup_bytes);
   line("activations", plan.activation_bytes);
   line("runtime", plan.runtime_bytes);

@@ -62,11 +62,11 @@ void Model::try_pass(int32_t num_rows) {
 void Model::load_session(const std::filesystem::path& folder, const ModelEntry& entry) {
   OrtSessionOptionsPtr options;
   if (device_) {
-    operators_ = device_->create_operators(
-        ort_->api(), {.max_rows = limits_.max_rows,
-                      .max_blocks = num_blocks_for(limits_.max_context, limits_.block_size),
-                      .block_size = limits_.block_size,
-                      .weight_bytes = cuda_repacked_bytes(entry)});
+    operators_ =
+        device_->create_operators(ort_->api(), {.max_rows = limits_.max_rows,
+                                                .max_blocks = num_blocks_for(limits_.max_context, limits_.block_size),
+                                                .block_size = limits_.block_size,
+                                                .weight_bytes = cuda_repacked_bytes(entry)});
     options = ort_->cuda_session_options(device_->index(), device_->stream(), operators_->domain());
     run_options_ = ort_->unsynchronised_run();
   } else {
@@ -217,7 +217,7 @@ void Model::enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output)
   run_session();
 }
 
-Logits Model::forward(const Pass& pass) {
+void Model::start(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
   bind_rows(num_rows, pass.tree_mask.empty());
@@ -226,6 +226,15 @@ Logits Model::forward(const Pass& pass) {
   set_inputs(pass);
   buffers_.upload();
   run(num_rows, pass.tree_mask.empty(), pass.num_outputs);
+}
+
+void Model::forward_on_device(const Pass& pass) {
+  start(pass);
+  device_->synchronize();
+}
+
+Logits Model::forward(const Pass& pass) {
+  start(pass);
   buffers_.download(sizeof(float) * pass.num_outputs * num_logits_);
   if (device_) device_->synchronize();
   return {buffers_.logits, pass.num_outputs, num_logits_};

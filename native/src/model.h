@@ -24,8 +24,11 @@ struct Logits {
   const float* data;  // [num_rows, width]
   int32_t num_rows;
   int32_t width;
+  bool is_one_row = false;  // `data` is one row, which stands for all
 
-  std::span<const float> row(int32_t index) const { return {data + size_t(index) * width, size_t(width)}; }
+  std::span<const float> row(int32_t index) const {
+    return {data + (is_one_row ? 0 : size_t(index) * width), size_t(width)};
+  }
 };
 
 struct Pass {
@@ -75,6 +78,8 @@ class Model {
   // Sets the inputs of a pass in host memory; upload() enqueues their copy to the device.
   void set_inputs(const Pass& pass);
   void upload() const { buffers_.upload(); }
+  // forward() whose logits stay there, and which waits for the device.
+  void forward_on_device(const Pass& pass);
   // Enqueues a causal pass over the inputs on the device. Its outputs' logits go to row first_output and on.
   void enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output);
 
@@ -92,10 +97,11 @@ class Model {
   OrtValuePtr initializer(const TensorEntry& entry);
   // Runs the session over what is bound; on a device without waiting, from a recorded graph where the shape was seen.
   void run(int32_t num_rows, bool causal, int32_t num_outputs);
+  void run_session();
+  void start(const Pass& pass);
   void bind_fixed_inputs();
   void bind_rows(int32_t num_rows, bool causal);
   void bind_outputs(int32_t num_outputs, int32_t first_output = 0);
-  void run_session();
   void bind_input(const char* name, const OrtValue* value);
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape, ONNXTensorElementDataType type);
   OrtValuePtr ints(std::span<int32_t> data, std::span<const int64_t> shape);

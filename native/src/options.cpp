@@ -30,19 +30,38 @@ void check_range(const char* name, Value value, Limit least, Limit most) {
   }
 }
 
+void check_parents(const pf_generate_options& options, int32_t max_draft_tokens) {
+  if (!options.tree_parents) fail(PF_INVALID_ARGUMENT, "tree_parents is NULL");
+  if (options.num_tree_parents > size_t(max_draft_tokens)) {
+    fail(PF_INVALID_ARGUMENT, "the tree has ", options.num_tree_parents, " tokens, max_draft_tokens is ",
+         max_draft_tokens);
+  }
+  int32_t least = TokenTree::kRoot;
+  for (int32_t i = 0; i < static_cast<int32_t>(options.num_tree_parents); ++i) {
+    check_range("a tree parent", options.tree_parents[i], least, i - 1);
+    least = options.tree_parents[i];
+  }
+}
+
 void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
-  const bool is_fixed = options.num_tree_widths > 0;
+  const bool is_fixed = options.num_tree_widths > 0, is_sparse = options.num_tree_parents > 0;
   const bool is_dynamic = options.tree_nodes != 0 || options.tree_depth != 0;
-  if (!is_fixed && !is_dynamic) return;
-  if (is_fixed && is_dynamic) {
-    fail(PF_INVALID_ARGUMENT, "tree_widths and tree_nodes are both given: a tree has a fixed shape or a dynamic one");
+  if (!is_fixed && !is_dynamic && !is_sparse) return;
+  if (is_fixed + is_dynamic + is_sparse > 1) {
+    fail(PF_INVALID_ARGUMENT,
+         "of tree_widths, tree_nodes and tree_parents more than one is given: a tree has one shape");
   }
   if (options.num_draft_tokens > 0) {
     fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
   }
-  if (options.draft_source != PF_DRAFT_AUTO && options.draft_source != PF_DRAFT_MODEL) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", options.draft_source, ", but a tree is drafted by the draft model");
+  const int32_t source = options.draft_source;
+  if (source != PF_DRAFT_AUTO && source != PF_DRAFT_MODEL && source != PF_DRAFT_HEAD) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but a tree is drafted by the draft model or the head");
   }
+  if (is_sparse && source == PF_DRAFT_MODEL) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but tree_parents are for heads");
+  }
+  if (is_sparse) return check_parents(options, max_draft_tokens);
   if (is_dynamic) {
     check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
     check_range("tree_depth", options.tree_depth, 1, options.tree_nodes);
@@ -142,7 +161,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("max_new_tokens", options.max_new_tokens, 1, kMostContext);
   check_range("num_draft_tokens", options.num_draft_tokens, int32_t{PF_AS_MANY_AS_PAY}, max_draft_tokens);
   check_range("ignore_eos", options.ignore_eos, 0, 1);
-  check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_MODEL});
+  check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_HEAD});
   check_range("reuse_prefix", options.reuse_prefix, 0, 1);
   check_sampling(options);
   check_tree(options, max_draft_tokens);
@@ -152,6 +171,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
 
 TreeShape tree_shape(const pf_generate_options& options) noexcept {
   if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
+  if (options.num_tree_parents > 0) return TreeShape::sparse({options.tree_parents, options.num_tree_parents});
   if (options.tree_nodes > 0) return TreeShape::dynamic(options.tree_nodes, options.tree_depth);
   return TreeShape::chain(0);
 }

@@ -56,13 +56,16 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   // The last token of the prompt always runs: its logits are needed. An echo needs those of all.
   const bool adopts = reuses_prefix_ && !echoes_;
   sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(adopts ? tokens_.size() - 1 : 0));
-  speculation_.adopt(sequence_->num_draft_tokens());
+  speculation_.adopt(*sequence_);
 }
 
 Request::~Request() {
   const std::lock_guard lock(engine_->mutex());
   if (!failed_) engine_->remember(std::span<const int32_t>(tokens_).subspan(stats_.num_prompt_tokens));
-  if (sequence_ && reuses_prefix_ && !failed_) sequence_->retain(std::move(tokens_));
+  if (sequence_ && reuses_prefix_ && !failed_) {
+    sequence_->set_num_head_tokens(speculation_.num_head_retained(*sequence_));
+    sequence_->retain(std::move(tokens_));
+  }
   sequence_.reset();
 }
 
@@ -128,6 +131,7 @@ size_t Request::round(std::span<pf_token> tokens_out) {
   const Accepted& accepted = verdict->accepted;
   const int32_t num_draft_cached = compact_caches(accepted);
   const size_t num_emitted = emit(*verdict, tokens_out);
+  if (speculation_.reads_hidden()) observe(accepted, static_cast<int32_t>(num_emitted));
   ++stats_.num_rounds;
   stats_.num_drafted += drafted.tree.size();
   // Neither cache has the last token emitted.
@@ -152,9 +156,20 @@ std::optional<Request::Verdict> Request::decide_on_host() {
   {
     const Timer timer(stats_.verify_seconds);
     logits = verify(engine_->target(), sequence_->block_table(), static_cast<int32_t>(tokens_.size()) - 1,
-                    tokens_.back(), drafted.tree);
+                    tokens_.back(), drafted.tree, speculation_.reads_hidden());
   }
   return Verdict{accept(logits), logits, {}};
+}
+
+// Of each token emitted but the last, the row that gave it, and of the token before them.
+void Request::observe(const Accepted& accepted, int32_t num_emitted) {
+  std::array<int32_t, TokenTree::kMaxTokens + 1> rows{0};
+  for (int32_t i = 1; i < num_emitted; ++i) rows[i] = accepted.path[i - 1] + 1;
+  speculation_.observe({.hidden = engine_->target().hidden(),
+                        .rows = {rows.data(), size_t(num_emitted)},
+                        .position = static_cast<int32_t>(tokens_.size()) - 1 - num_emitted,
+                        .tokens = tokens_,
+                        .block_table = sequence_->block_table()});
 }
 
 TreeLimits Request::room_of_round() const noexcept {
@@ -220,11 +235,11 @@ size_t Request::emit(const Verdict& verdict, std::span<pf_token> tokens_out) {
   while (num_emitted <= accepted.num_accepted && finish_ == PF_FINISH_NONE) {
     const bool is_drafted = num_emitted < accepted.num_accepted;
     const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
-    tokens_out[num_emitted] = {.id = id,
-                               .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
-                               .logprob = verdict.logits ? report_.add(verdict.logits->row(row), id)
-                                                         : report_.add(verdict.logprobs[row]),
-                               .seconds = seconds};
+    tokens_out[num_emitted] = {
+        .id = id,
+        .origin = is_drafted ? PF_ORIGIN_ACCEPTED : last,
+        .logprob = verdict.logits ? report_.add(verdict.logits->row(row), id) : report_.add(verdict.logprobs[row]),
+        .seconds = seconds};
     if (is_drafted) row = accepted.path[num_emitted] + 1;
     tokens_.push_back(id);
     ++num_emitted;

@@ -65,6 +65,8 @@ class Request {
   std::optional<Verdict> decide_on_device();
   bool runs_on_device() const noexcept;
   Accepted accept(const Logits& target);
+  // Hands the streams of the rows behind what a round emitted to the head.
+  void observe(const Accepted& accepted, int32_t num_emitted);
   int32_t compact_caches(const Accepted& accepted);
   // Appends the accepted tokens and the one after them, up to whatever ends the request.
   size_t emit(const Verdict& verdict, std::span<pf_token> tokens_out);
@@ -81,7 +83,7 @@ class Request {
   LogprobReport report_;
   const RandomStream random_;
   const std::optional<RoundSettings> device_settings_;  // none: the options ask for rounds on the host
-  std::vector<int32_t> eos_ids_;  // empty if they are ignored
+  std::vector<int32_t> eos_ids_;                        // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted
   Speculation speculation_;

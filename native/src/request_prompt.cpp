@@ -12,18 +12,21 @@ namespace pilotfish {
 
 size_t Request::first_token(std::span<pf_token> tokens_out) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const int32_t num_cached = speculation_.prefill_begin(*sequence_);
   Reservation room(*sequence_, num_tokens);
   std::optional<Logits> logits;
   {
     const Timer timer(stats_.prefill_seconds);
-    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, sequence_->num_target_tokens(),
-                     engine_->options().prefill_chunk, cancelled_);
+    std::optional<HiddenReader> reader;
+    if (speculation_.reads_hidden()) reader = speculation_.hidden_reader(tokens_, sequence_->block_table());
+    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, num_cached, engine_->options().prefill_chunk,
+                     cancelled_, reader ? &*reader : nullptr);
   }
   if (!logits) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  stats_.num_prefilled_target = num_tokens - sequence_->num_target_tokens();
+  stats_.num_prefilled_target = num_tokens - num_cached;
   engine_->workspace().draft.clear({0, 0}, 0);
   const size_t num_emitted = emit({accept(*logits), logits, {}}, tokens_out);
   room.commit(num_tokens, sequence_->num_draft_tokens());
@@ -54,7 +57,11 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
                                         .tree_mask = {},
                                         .block_table = sequence_->block_table(),
                                         .context = num_cached,
-                                        .num_outputs = num_rows});
+                                        .num_outputs = num_rows,
+                                        .num_hidden = speculation_.reads_hidden() ? num_rows : 0});
+    if (speculation_.reads_hidden()) {
+      speculation_.hidden_reader(tokens_, sequence_->block_table()).read(engine_->target().hidden(), num_cached);
+    }
   }
   stats_.num_prefilled_target += num_rows;
   size_t num_emitted = 0;

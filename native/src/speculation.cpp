@@ -1,21 +1,28 @@
 #include "speculation.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine.h"
 #include "memory_plan.h"
 #include "options.h"
-#include "prefill.h"
 #include "status.h"
 #include "timer.h"
 
 namespace pilotfish {
 namespace {
 
-bool has_tree(const pf_generate_options& options) { return options.num_tree_widths > 0 || options.tree_nodes > 0; }
+bool has_tree(const pf_generate_options& options) {
+  return options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0;
+}
 
-DraftChoice choice_of(const pf_generate_options& options, bool has_draft) {
-  if (has_tree(options)) return {.plain = false, .lookup = false, .draft = true, .num_tokens = TokenTree::kMaxTokens};
+// Where no source is named, the draft model is meant where there is one.
+DraftChoice choice_of(const pf_generate_options& options, bool has_draft, bool has_head) {
+  const bool by_head = options.draft_source == PF_DRAFT_HEAD || options.num_tree_parents > 0 ||
+                       (options.draft_source == PF_DRAFT_AUTO && !has_draft && has_head);
+  if (has_tree(options)) {
+    return {.plain = false, .lookup = false, .draft = !by_head, .num_tokens = TokenTree::kMaxTokens, .head = by_head};
+  }
   const int32_t num_tokens = options.num_draft_tokens;
   if (num_tokens == 0) return {.plain = true, .lookup = false, .draft = false, .num_tokens = 0};
   const bool is_auto = num_tokens == PF_AS_MANY_AS_PAY;
@@ -26,17 +33,37 @@ DraftChoice choice_of(const pf_generate_options& options, bool has_draft) {
       return {.plain = false, .lookup = true, .draft = false, .num_tokens = num_tokens};
     case PF_DRAFT_LOOKUP_MODEL:
       return {.plain = false, .lookup = true, .draft = true, .num_tokens = num_tokens};
+    case PF_DRAFT_HEAD:
+      return {.plain = false, .lookup = false, .draft = false, .num_tokens = num_tokens, .head = true};
+    case PF_DRAFT_LOOKUP_HEAD:
+      return {.plain = false, .lookup = true, .draft = false, .num_tokens = num_tokens, .head = true};
     case PF_DRAFT_PLAIN:
       return {.plain = true, .lookup = false, .draft = false, .num_tokens = 0};
-    default:  // PF_DRAFT_AUTO; with a number it is the model's, where there is one
-      return {.plain = is_auto, .lookup = is_auto || !has_draft, .draft = has_draft, .num_tokens = num_tokens};
+    default:  // PF_DRAFT_AUTO
+      return {.plain = is_auto,
+              .lookup = is_auto || !(has_draft || has_head),
+              .draft = has_draft,
+              .num_tokens = num_tokens,
+              .head = is_auto ? has_head : by_head};
   }
 }
 
-DraftChoice checked_choice(const pf_generate_options& options, bool has_draft) {
-  const DraftChoice choice = choice_of(options, has_draft);
-  if (choice.draft && !has_draft) {
+DraftChoice checked_choice(const pf_generate_options& options, Engine& engine) {
+  const HeadDrafter* const head = engine.head_drafter();
+  DraftChoice choice = choice_of(options, engine.draft() != nullptr, head != nullptr);
+  const bool is_auto = choice.num_tokens == DraftChoice::kAsManyAsPay;
+  choice.chain = is_auto && !choice.head && engine.device_round() && DeviceRound::serves(options);
+  if (choice.draft && !engine.draft()) {
     fail(PF_INVALID_ARGUMENT, "the request is to draft with a model, but the bundle has no draft model");
+  }
+  if (choice.head && !head) {
+    const bool on_cuda = engine.options().device == PF_DEVICE_CUDA;
+    fail(on_cuda ? PF_UNSUPPORTED : PF_INVALID_ARGUMENT, "the request is to draft with a head, but ",
+         on_cuda ? "heads run on the CPU only" : "the bundle has no head that runs here");
+  }
+  if (choice.head && has_tree(options) && options.tree_nodes == 0 && tree_shape(options).depth() > head->max_depth()) {
+    fail(PF_INVALID_ARGUMENT, "the tree has ", tree_shape(options).depth(), " levels, the bundle's head drafts ",
+         head->max_depth());
   }
   return choice;
 }
@@ -46,9 +73,24 @@ TreeLimits limits_of(const DraftChoice& choice, const pf_generate_options& optio
     const TreeShape shape = tree_shape(options);
     return {shape.num_tokens(), shape.depth()};
   }
-  if (!choice.lookup && !choice.draft) return {0, 0};
+  if (!choice.lookup && !choice.draft && !choice.head) return {0, 0};
   const int32_t most = choice.num_tokens == DraftChoice::kAsManyAsPay ? max_draft_tokens : choice.num_tokens;
   return {most, most};
+}
+
+int32_t& counter_of(Source source, int32_t& lookup, int32_t& model, int32_t& head) {
+  return source == Source::kLookup ? lookup : source == Source::kHead ? head : model;
+}
+
+void count_tokens(const TokenTree& tree, std::span<const int32_t> accepted, pf_stats& stats) {
+  const int32_t num_looked_up = stats.num_lookup_drafted;
+  for (const TreeToken& token : tree.tokens()) {
+    ++counter_of(token.source, stats.num_lookup_drafted, stats.num_model_drafted, stats.num_head_drafted);
+  }
+  for (const int32_t index : accepted) {
+    ++counter_of(tree[index].source, stats.num_lookup_accepted, stats.num_model_accepted, stats.num_head_accepted);
+  }
+  stats.num_lookup_rounds += stats.num_lookup_drafted > num_looked_up ? 1 : 0;
 }
 
 }  // namespace
@@ -63,7 +105,7 @@ DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
 Speculation::Speculation(Engine& engine, const pf_generate_options& options, int32_t num_prompt_tokens,
                          int32_t max_tokens)
     : engine_(engine),
-      choice_(checked_choice(options, engine.draft() != nullptr)),
+      choice_(checked_choice(options, engine)),
       pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
       temperatures_(options.draft_temperatures, options.draft_temperatures + options.num_draft_temperatures),
       is_greedy_(options.temperature == 0),
@@ -71,13 +113,27 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
       max_tokens_(max_tokens),
       controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
   if (choice_.lookup) lookup_.emplace(max_tokens, engine.lookup_texts());
+  if (choice_.head) head_state_ = engine.head_drafter()->make_state(max_tokens);
   if (choice_.draft) window_ = DraftWindow::of(engine.options().draft_window, engine.draft()->max_positions());
 }
 
-void Speculation::adopt(int32_t num_draft_cached) noexcept {
+void Speculation::adopt(const Sequence& sequence) noexcept {
   // A seed is to repeat its tokens whatever ran before, so that sampling begins with a draft that knows nothing.
-  if (is_greedy_) num_draft_cached_ = num_draft_cached;
+  if (is_greedy_) num_draft_cached_ = sequence.num_draft_tokens();
+  // A head's cache holds the same of the same tokens, whoever ran them.
+  if (has_head_cache()) head_state_.position = sequence.num_head_tokens();
 }
+
+int32_t Speculation::prefill_begin(const Sequence& sequence) const noexcept {
+  return has_head_cache() ? std::min(sequence.num_target_tokens(), head_state_.position) : sequence.num_target_tokens();
+}
+
+int32_t Speculation::num_head_retained(const Sequence& sequence) const noexcept {
+  const int32_t num_cached = has_head_cache() ? head_state_.position : sequence.num_head_tokens();
+  return std::clamp(num_cached, 0, std::max(sequence.num_target_tokens() - 1, 0));
+}
+
+bool Speculation::has_head_cache() const noexcept { return choice_.head && engine_.head_drafter()->cache() != nullptr; }
 
 int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
   const bool sees_too_much = num_tokens - first_token_ + limits_.max_depth > window_.most;
@@ -91,7 +147,7 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
   const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
   most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
-  const bool is_chain = !pinned_shape_ && !is_auto();
+  const bool is_chain = !pinned_shape_ && !grows_trees();
   RoundState state{.num_tokens = num_tokens,
                    .most_drafted = is_chain ? std::min(most.max_tokens, most.max_depth) : most.max_tokens,
                    .num_remaining = max_tokens_ - num_tokens,
@@ -104,16 +160,20 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
     state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
     state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
   }
+  if (choice_.head) {
+    state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
+    state.head.num_behind = std::max(head_state_.num_rows, 1);
+  }
   if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
-  if (plan_.num_draft > 0) {
+  if (plan_.num_draft > 0 && plan_.source == Source::kDraft) {
     first_token_ = begin;
     num_draft_cached_ = std::max(num_draft_cached_, begin);
   }
   const int32_t num_planned = std::min(plan_.num_lookup + plan_.num_draft, most.max_tokens);
-  shape_ = pinned_shape_ ? *pinned_shape_
-           : is_auto()   ? TreeShape::dynamic(num_planned, plan_.num_levels)
-                         : TreeShape::chain(plan_.num_levels);
+  shape_ = pinned_shape_   ? *pinned_shape_
+           : grows_trees() ? TreeShape::dynamic(num_planned, plan_.num_levels)
+                           : TreeShape::chain(plan_.num_levels);
   out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
             plan_.num_draft > 0 ? num_slots : num_planned);
 }
@@ -123,9 +183,10 @@ DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape
           .shape = shape,
           .temperatures = temperatures_,
           .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
-          .pace = is_auto() ? &controller_ : nullptr,
+          .pace = grows_trees() ? &controller_ : nullptr,
           .first_token = first_token_,
           .block_table = round.block_table,
+          .head_state = &head_state_,
           .chooser = round.chooser,
           .random = round.random,
           .cancelled = round.cancelled};
@@ -138,18 +199,31 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
     if (!lookup_->propose(request_for(round, TreeShape::chain(plan_.num_lookup)), out)) return false;
   }
   if (plan_.num_draft == 0) return true;
-  num_caught_up_ = static_cast<int32_t>(round.tokens.size()) - out.num_cached;
-  if (stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
+  const bool by_head = plan_.source == Source::kHead;
+  num_caught_up_ =
+      by_head ? std::max(head_state_.num_rows, 1) : static_cast<int32_t>(round.tokens.size()) - out.num_cached;
+  if (!by_head && stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
   const Timer timer(stats.draft_seconds);
-  if (!engine_.drafter()->propose(request_for(round, shape_), out)) return false;
+  Drafter& drafter = by_head ? static_cast<Drafter&>(*engine_.head_drafter()) : *engine_.drafter();
+  if (!drafter.propose(request_for(round, shape_), out)) return false;
   // Its tokens are certain ones: which of the drawn ones are verified must not depend on what was drawn.
-  if (is_auto()) out.tree.prune(controller_.num_worth(out.tree));
+  if (grows_trees()) out.tree.prune(controller_.num_worth(out.tree));
   return true;
+}
+
+void Speculation::observe(const HeadRows& pass) { engine_.head_drafter()->observe(pass, head_state_); }
+
+HiddenReader Speculation::hidden_reader(std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
+  return {engine_.head_drafter()->reads_all_rows(),
+          [this, tokens, block_table](const Hidden& hidden, int32_t position) {
+            std::array<int32_t, 1> row{0};
+            for (; row[0] < hidden.num_rows; ++row[0]) observe({hidden, row, position + row[0], tokens, block_table});
+          }};
 }
 
 bool Speculation::plans_chain() const noexcept {
   if (plan_.num_lookup > 0 || choice_.head) return false;  // a head reads what every pass of the target gives
-  return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !is_auto());
+  return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !grows_trees());
 }
 
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
@@ -189,17 +263,8 @@ void Speculation::record(const Draft& drafted, const Accepted& accepted, std::sp
   num_passes_ = num_caught_up_ > 0 ? 1 + drafted.num_level_passes : 0;
   num_verified_ = drafted.tree.size();
   num_draft_cached_ = num_draft_cached;
-  int32_t num_lookup = 0;
-  for (const TreeToken& token : drafted.tree.tokens()) num_lookup += token.source == Source::kLookup ? 1 : 0;
-  const int32_t num_model = drafted.tree.size() - num_lookup;
-  stats.num_lookup_drafted += num_lookup;
-  stats.num_model_drafted += num_model;
-  const size_t num_emitted = std::min(path.size(), emitted.size());
-  for (const int32_t index : path.first(num_emitted)) {
-    ++(drafted.tree[index].source == Source::kLookup ? stats.num_lookup_accepted : stats.num_model_accepted);
-  }
-  stats.num_lookup_rounds += num_lookup > 0 ? 1 : 0;
-  stats.num_model_rounds += num_caught_up_ > 0 ? 1 : 0;
+  count_tokens(drafted.tree, path.first(std::min(path.size(), emitted.size())), stats);
+  if (num_caught_up_ > 0) ++(plan_.source == Source::kHead ? stats.num_head_rounds : stats.num_model_rounds);
   stats.num_probe_rounds += plan_.reason == RoundPlan::Reason::kProbe ? 1 : 0;
 }
 

@@ -11,8 +11,11 @@
 #include "accept.h"
 #include "controller.h"
 #include "drafters/drafter.h"
+#include "drafters/head_drafter.h"
 #include "drafters/lookup_drafter.h"
+#include "kv_blocks.h"
 #include "pilotfish.h"
+#include "prefill.h"
 #include "tree_shape.h"
 
 namespace pilotfish {
@@ -40,11 +43,13 @@ class Speculation {
   TreeLimits limits() const noexcept { return limits_; }
   // Cache slots behind the sequence that a round uses at most, those of tokens that are tried and dropped among them.
   int32_t max_slots() const noexcept {
-    const bool is_dynamic = pinned_shape_ ? pinned_shape_->is_dynamic() : is_auto() && choice_.draft;
+    const bool is_dynamic = pinned_shape_ ? pinned_shape_->is_dynamic() : grows_trees() && choice_.draft;
     return is_dynamic ? TokenTree::kMaxTokens : limits_.max_tokens;
   }
-  // Before the first round: tokens of the sequence that an earlier request left in the draft's cache.
-  void adopt(int32_t num_draft_cached) noexcept;
+  // Before the first pass: what an earlier request left in the caches of the draft and the head.
+  void adopt(const Sequence& sequence) noexcept;
+  // Tokens that the target need not run: a head reads the rows of all that its own cache lacks.
+  int32_t prefill_begin(const Sequence& sequence) const noexcept;
 
   // What a round reads.
   struct Round {
@@ -65,6 +70,11 @@ class Speculation {
   // Instead of draft(), before a device drafts the planned chain: leaves no more than the last two tokens for the
   // draft model to run. False if the request was cancelled meanwhile.
   bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
+  // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe.
+  bool reads_hidden() const noexcept { return choice_.head; }
+  void observe(const HeadRows& pass);
+  // For prefill, where it reads_hidden().
+  HiddenReader hidden_reader(std::span<const int32_t> tokens, std::span<const int32_t> block_table);
   // Learns from the outcome: `emitted` are the tokens that the round added to the sequence, num_draft_cached how many
   // of its tokens are in the draft's cache now.
   void record(const Draft& drafted, const Accepted& accepted, std::span<const int32_t> emitted,
@@ -72,6 +82,8 @@ class Speculation {
 
   // Tokens from the first on that the draft's cache holds for whoever continues the sequence.
   int32_t num_draft_retained() const noexcept { return first_token_ == 0 ? num_draft_cached_ : 0; }
+  // Slots of the head's cache, of which each is of a token of the sequence and the one after it.
+  int32_t num_head_retained(const Sequence& sequence) const noexcept;
   const RoundPlan& decision() const noexcept { return plan_; }
   // Of the last round: passes of the source that runs a model, and drafted tokens that the target saw.
   int32_t num_passes() const noexcept { return num_passes_; }
@@ -80,8 +92,11 @@ class Speculation {
  private:
   // The controller decides, within what the request allows.
   bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
+  // Level by level, as long as the next one pays.
+  bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
   DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;
   bool catch_up(const Round& round, Draft& out, pf_stats& stats);
+  bool has_head_cache() const noexcept;
   // The first token that the draft model would see of so many.
   int32_t window_begin(int32_t num_tokens) const noexcept;
 
@@ -95,6 +110,7 @@ class Speculation {
   Controller controller_;
   std::optional<LookupDrafter> lookup_;
   DraftWindow window_{};
+  HeadState head_state_;
 
   int32_t first_token_ = 0;  // that the draft model sees; begins a cache block
   int32_t num_draft_cached_ = 0;

@@ -22,15 +22,14 @@ bool TreePass::is_causal() const noexcept {
   return true;
 }
 
-Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden) {
+Pass TreePass::at(std::span<const int32_t> block_table, int32_t context) {
   const auto num_rows = size_t(num_rows_);
   Pass pass{.ids = {ids_.data(), num_rows},
             .positions = {},
             .tree_mask = {},
             .block_table = block_table,
             .context = context,
-            .num_outputs = num_rows_,
-            .num_hidden = gives_hidden ? num_rows_ : 0};
+            .num_outputs = num_rows_};
   if (is_causal()) {
     pass.context += std::popcount(masks_[0]) - 1;
   } else {
@@ -38,6 +37,12 @@ Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int
     pass.positions = {positions_.data(), num_rows};
     pass.tree_mask = {masks_.data(), num_rows};
   }
+  return pass;
+}
+
+Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden) {
+  Pass pass = at(block_table, context);
+  pass.num_hidden = gives_hidden ? num_rows_ : 0;
   return model.forward(pass);
 }
 

@@ -18,6 +18,8 @@ class TreePass {
   // bit is its own, and higher than that of the row before. Bit 0 is the root, the token of depth 0.
   void add(int32_t id, int32_t depth, uint64_t mask) noexcept;
   int32_t num_rows() const noexcept { return num_rows_; }
+  // The rows as a pass of whatever runs them; to be asked for once.
+  Pass at(std::span<const int32_t> block_table, int32_t context);
   // Runs the rows and returns the logits after each. The root's slot in the cache, and its position, is `context`; a
   // row's slot is as far behind it as its bit says. With `gives_hidden` the model's hidden() are those of the rows.
   Logits forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden = false);

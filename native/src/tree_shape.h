@@ -19,14 +19,21 @@ class TreeShape {
   // Each token of level i has widths[i + 1] children, the root widths[0]: 3-2-2-1 has 3 + 6 + 12 + 12 tokens. Every
   // width is at least 1, and there are at most TokenTree::kMaxTokens levels.
   static TreeShape fixed(std::span<const int32_t> widths) noexcept;
+  // Token i hangs below parents[i], an earlier one or TokenTree::kRoot; parents ascend, so that the shape is read level
+  // by level. At most TokenTree::kMaxTokens of them.
+  static TreeShape sparse(std::span<const int32_t> parents) noexcept;
   // The likeliest `num_tokens` paths of at most `depth` tokens.
   static TreeShape dynamic(int32_t num_tokens, int32_t depth) noexcept;
 
   bool is_dynamic() const noexcept { return is_dynamic_; }
+  bool is_sparse() const noexcept { return is_sparse_; }
+  // Of a sparse shape: how many children its token has, and the first of them; kRoot for the root's.
+  int32_t num_children(int32_t token) const noexcept { return num_children_[token + 1]; }
+  int32_t first_child(int32_t token) const noexcept { return first_children_[token + 1]; }
   // More than TokenTree::kMaxTokens: the shape is too large for a mask.
   int32_t num_tokens() const noexcept { return num_tokens_; }
   int32_t depth() const noexcept { return depth_; }
-  // Children of a token of this depth, the root's is 0; at most this many for a dynamic shape.
+  // Children of a token of this depth, the root's is 0; at most this many for a dynamic shape. Not of a sparse shape.
   int32_t width(int32_t depth) const noexcept { return is_dynamic_ ? kMostChildren : widths_[depth]; }
 
  private:
@@ -34,9 +41,11 @@ class TreeShape {
   static constexpr int32_t kMostChildren = 8;
 
   bool is_dynamic_ = false;
+  bool is_sparse_ = false;
   int32_t num_tokens_ = 0;
   int32_t depth_ = 0;
   std::array<int32_t, TokenTree::kMaxTokens> widths_;
+  std::array<int32_t, TokenTree::kMaxTokens + 1> num_children_{}, first_children_{};  // by token + 1
 };
 
 inline TreeShape TreeShape::chain(int32_t depth) noexcept {
@@ -57,6 +66,21 @@ inline TreeShape TreeShape::fixed(std::span<const int32_t> widths) noexcept {
     num_tokens = std::min<int64_t>(num_tokens + num_in_level, TokenTree::kMaxTokens + 1);
   }
   shape.num_tokens_ = static_cast<int32_t>(num_tokens);
+  return shape;
+}
+
+inline TreeShape TreeShape::sparse(std::span<const int32_t> parents) noexcept {
+  assert(parents.size() <= size_t(TokenTree::kMaxTokens));
+  TreeShape shape;
+  shape.is_sparse_ = true;
+  shape.num_tokens_ = static_cast<int32_t>(parents.size());
+  std::array<int32_t, TokenTree::kMaxTokens> depths;
+  for (int32_t i = 0; i < shape.num_tokens_; ++i) {
+    const int32_t parent = parents[i];
+    if (shape.num_children_[parent + 1]++ == 0) shape.first_children_[parent + 1] = i;
+    depths[i] = parent == TokenTree::kRoot ? 1 : depths[parent] + 1;
+    shape.depth_ = depths[i];
+  }
   return shape;
 }
 

@@ -18,7 +18,10 @@ DraftTokens = Annotated[
     int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding; default: as many as pay off.")
 ]
 Source = Annotated[
-    str, typer.Option(help="Where drafts come from: auto (whatever is fastest), plain, draft, lookup or lookup+draft.")
+    str,
+    typer.Option(
+        help="Where drafts come from: auto (the fastest), plain, draft, head, lookup, lookup+draft or lookup+head."
+    ),
 ]
 LookupStore = Annotated[
     str | None, typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts in it.")
@@ -28,7 +31,7 @@ Calibration = Annotated[
 ]
 Tree = Annotated[
     str | None,
-    typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, or "dynamic"; default: a chain.'),
+    typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, "dynamic", or "medusa"; default: a chain.'),
 ]
 TreeNodes = Annotated[int | None, typer.Option(help="Tokens of a dynamic tree; default: 15.")]
 TreeDepth = Annotated[int | None, typer.Option(help="Levels of a dynamic tree; default: 6.")]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from pilotfish.runtime.manifest import ModelEntry, read_manifest
+from pilotfish.runtime.manifest import HeadEntry, ModelEntry, read_manifest
 from pilotfish.runtime.memory import format_bytes
 
 from .arguments import Bundle, Json
@@ -25,12 +25,23 @@ _ROWS: dict[str, Callable[[ModelEntry], str]] = {
 }
 
 
+def _describe(head: HeadEntry) -> str:
+    depth = f"{head.num_predictions} tokens deep" if head.num_predictions else "as deep as asked"
+    return (
+        f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters in {head.format}, "
+        f"{format_bytes(head.num_bytes)}, {depth}, {head.num_logits} ids, reads the streams into layers "
+        f"{', '.join(map(str, head.taps))}"
+    )
+
+
 def info(bundle: Bundle, json_file: Json = None) -> None:
     """Show what a bundle holds."""
     manifest = read_manifest(Path(bundle))
     header = ("", *(model.role for model in manifest.models))
     rows = [(name, *(value(model) for model in manifest.models)) for name, value in _ROWS.items()]
     out().print(table(bundle, header, rows))
+    if manifest.head:
+        show(_describe(manifest.head))
     tokenizer = manifest.tokenizer
     show(f"tokenizer: {tokenizer.size} tokens, end of text {', '.join(map(str, tokenizer.eos_ids))}")
     show(f"chat template: {'yes' if manifest.chat_template else 'no'}")

@@ -20,6 +20,8 @@ _PARTS = {
     "draft weights": "draft_weight_bytes",
     "target cache": "target_cache_bytes",
     "draft cache": "draft_cache_bytes",
+    "head weights": "head_weight_bytes",
+    "head cache": "head_cache_bytes",
     "activations and logits": "activation_bytes",
     "lookup": "lookup_bytes",
     "runtime": "runtime_bytes",

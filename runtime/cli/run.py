@@ -47,7 +47,7 @@ from .arguments import (
     TypicalP,
     parse_logit_bias,
 )
-from .console import note, notes, read_text, table, write_json
+from .console import note, note_device, notes, read_text, table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,6 +135,7 @@ def run(
         grammar=read_text("--grammar", grammar) if grammar else None,
         explain=explain,
     )
+    note_device(device)
     with Engine(
         bundle,
         device=device,
@@ -205,7 +206,9 @@ def summary(stats: Stats) -> str:
     if stats.num_drafted:
         line += f", {stats.acceptance_rate:.0%} of the draft accepted, {stats.acceptance_length:.2f} tokens a round"
     if stats.num_lookup_drafted:
-        line += f" ({stats.num_lookup_accepted} by lookup, {stats.num_model_accepted} by the draft model)"
+        others = ((stats.num_model_accepted, "draft model"), (stats.num_head_accepted, "head"))
+        parts = [f"{number} by the {name}" for number, name in others if number] or ["none by another"]
+        line += f" ({stats.num_lookup_accepted} by lookup, {', '.join(parts)})"
     if stats.lossy:
         line += " (LOSSY: typical acceptance)"
     return line

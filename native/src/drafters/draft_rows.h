@@ -21,8 +21,8 @@ class DraftRows {
   virtual std::span<const int32_t> logit_ids() const noexcept = 0;
   // Rows that a level may have.
   virtual int32_t max_rows() const noexcept = 0;
-  // The first pass: brings the cache up to date with the request's sequence, which out.num_cached is to say, and
-  // returns the logits after its last token. Nothing if the request was cancelled meanwhile.
+  // The first pass: brings the cache up to date with the request's sequence, which a draft model's says in
+  // out.num_cached, and returns the logits after its last token. Nothing if the request was cancelled meanwhile.
   virtual std::optional<Logits> begin(const DraftRequest& request, Draft& out) = 0;
   // A further pass: the logits after the tree's tokens `level`, which have draft rows, as have those before them.
   virtual Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) = 0;

@@ -13,6 +13,8 @@
 
 namespace pilotfish {
 
+struct HeadState;
+
 // How far a tree is drafted, decided while it grows.
 class DraftPace {
  public:
@@ -32,6 +34,7 @@ struct DraftRequest {
   DraftPace* pace;                       // nullptr: always as far as the shape goes
   int32_t first_token;                   // of the sequence that a model sees; begins a cache block
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
+  HeadState* head_state;                 // of the sequence, for heads
   TokenChooser& chooser;
   const RandomStream& random;
   const std::atomic<bool>& cancelled;

@@ -91,13 +91,12 @@ Logits EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, st
   return logits;
 }
 
-std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft& out) {
+std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft&) {
   HeadState& state = *request.head_state;
   // All but the last token's row, which no pass of the target has run yet.
   assert(state.position + state.num_rows == int32_t(request.tokens.size()) - 1);
   const Logits logits = catch_up(state, request.tokens, request.block_table, state.num_rows, 1);
   keep_feature(0, 0);
-  out.num_cached = state.position;
   return logits;
 }
 

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "drafters/draw.h"
-#include "prefill.h"
 #include "row_math.h"
 
 namespace pilotfish {
@@ -23,13 +22,6 @@ int32_t index_of_row(const TokenTree& tree, int32_t draft_row) {
   return TokenTree::kNone;
 }
 
-// Rows of the draft's cache that a token sees: bit 0 is the last token of the sequence.
-uint64_t draft_mask(const TokenTree& tree, int32_t index) {
-  uint64_t mask = 1;
-  for (; index != TokenTree::kRoot; index = tree[index].parent) mask |= uint64_t{1} << tree[index].draft_row;
-  return mask;
-}
-
 }  // namespace
 
 ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob) {
@@ -39,15 +31,15 @@ ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t p
           .prob = prob,
           .path_prob = is_root ? prob : prob * tree[parent].path_prob,
           .draw = {},
-          .guess = {}};
+          .guess = {},
+          .shape_token = 0};
 }
 
-ModelDrafter::ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk)
-    : model_(model),
-      num_ids_(model.logit_ids().empty() ? std::min(num_ids, model.num_logits()) : num_ids),
-      prefill_chunk_(prefill_chunk),
+ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids)
+    : rows_(rows),
+      num_ids_(rows.logit_ids().empty() ? std::min(num_ids, rows.num_logits()) : num_ids),
       likeliest_(num_ids_),
-      row_(model.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()) {
+      row_(rows.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()) {
   scratch_.reserve(num_ids_);
   constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
   candidates_.reserve(kMaxTokens * Likeliest::kMost);
@@ -59,34 +51,31 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
   TokenTree& tree = out.tree;
   const int32_t max_depth = std::min(request.shape.depth(), tree.limits().max_depth);
   if (max_depth == 0 || tree.limits().max_tokens == 0) return true;
-  // The model sees a sequence of its own: what begins with first_token.
-  const std::span<const int32_t> seen = request.tokens.subspan(request.first_token);
-  const std::span<const int32_t> table = request.block_table.subspan(request.first_token / model_.limits().block_size);
-  const auto context = static_cast<int32_t>(seen.size()) - 1;
-  std::optional<Logits> logits =
-      prefill(model_, table, seen, out.num_cached - request.first_token, prefill_chunk_, request.cancelled);
+  std::optional<Logits> logits = rows_.begin(request, out);
   if (!logits) return false;
-  out.num_cached = static_cast<int32_t>(request.tokens.size());
   num_rows_ = 0;
   level_.assign(1, TokenTree::kRoot);
   for (int32_t depth = 1;; ++depth) {
     candidates_.clear();
-    for (size_t i = 0; i < level_.size(); ++i) expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
+    for (size_t i = 0; i < level_.size(); ++i) {
+      const size_t first = candidates_.size();
+      expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
+      if (request.shape.is_sparse()) place(request.shape, level_[i], first);
+    }
     settle(request.shape, tree);
     if (depth == max_depth) return true;
     choose_level(request, depth, out);
     if (level_.empty()) return true;
     if (request.cancelled.load(std::memory_order_relaxed)) return false;
-    TreePass pass;
-    for (const int32_t index : level_) pass.add(tree[index].id, depth, draft_mask(tree, index));
     out.count_level(level_.size());
-    logits = pass.forward(model_, table, context);
+    logits = rows_.run_level(request, tree, level_);
   }
 }
 
 void ModelDrafter::expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out) {
   const int32_t depth = parent == TokenTree::kRoot ? 0 : out.tree[parent].depth;
-  int32_t count = request.shape.width(depth);
+  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : shape_tokens_[parent];
+  int32_t count = request.shape.is_sparse() ? request.shape.num_children(shape_token) : request.shape.width(depth);
   if (!request.shape.is_dynamic()) {
     const int32_t room = out.tree.limits().max_tokens - out.tree.size() - static_cast<int32_t>(candidates_.size());
     count = std::min(count, room);
@@ -94,9 +83,9 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   if (count <= 0) return;
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
-  if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !model_.logit_ids().empty()) {
+  if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !rows_.logit_ids().empty()) {
     const float scale = 1 / exp_sum(logits, find_peak(logits).value, 1);
-    pick_children(request, logits, model_.logit_ids(), scale, parent, count, out.tree);
+    pick_children(request, logits, rows_.logit_ids(), scale, parent, count, out.tree);
     return;
   }
   const std::span<const float> row = by_token(logits);
@@ -113,8 +102,13 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
   }
 }
 
+void ModelDrafter::place(const TreeShape& shape, int32_t parent, size_t first) {
+  int32_t next = shape.first_child(parent == TokenTree::kRoot ? TokenTree::kRoot : shape_tokens_[parent]);
+  for (size_t i = first; i < candidates_.size(); ++i) candidates_[i].shape_token = next++;
+}
+
 std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
-  const std::span<const int32_t> ids = model_.logit_ids();
+  const std::span<const int32_t> ids = rows_.logit_ids();
   if (ids.empty()) return logits.first(num_ids_);
   for (size_t i = 0; i < ids.size(); ++i) row_[ids[i]] = logits[i];
   return row_;
@@ -198,10 +192,12 @@ void ModelDrafter::sift(TokenTree& tree) {
 void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
   if (shape.is_dynamic()) sift(tree);
   for (const Candidate& candidate : candidates_) {
-    const int32_t index = tree.add(candidate.id, index_of_row(tree, candidate.parent_row), candidate.prob);
+    const int32_t parent = index_of_row(tree, candidate.parent_row);
+    const int32_t index = tree.add(candidate.id, parent, candidate.prob, rows_.source());
     if (index == TokenTree::kNone) continue;
+    shape_tokens_[index] = candidate.shape_token;
     if (candidate.draw.distribution != Draw::kCertain) tree.set_draw(index, candidate.draw);
-    if (tree[index].source == Source::kDraft && candidate.draw.distribution == Draw::kCertain) {
+    if (tree[index].source == rows_.source() && candidate.draw.distribution == Draw::kCertain) {
       tree.set_guess(index, candidate.guess);
     }
   }
@@ -215,7 +211,7 @@ void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Draf
     const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
     if (token.depth == depth && is_known && !request.chooser.ends_text(token.id)) level_.push_back(i);
   }
-  const int32_t most_rows = std::min(out.max_draft_rows - num_rows_, model_.limits().max_outputs);
+  const int32_t most_rows = std::min(out.max_draft_rows - num_rows_, rows_.max_rows());
   const size_t room = size_t(std::max(0, most_rows));
   if (request.shape.is_dynamic()) {
     const size_t most = std::min(room, kMostContinued);

@@ -1,25 +1,24 @@
-// Drafts a token tree with a small model that shares the target's vocabulary and has a cache of its own: one pass a
-// level.
+// Drafts a token tree with a small model, or with a head that has a cache: one pass a level.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "drafters/draft_rows.h"
 #include "drafters/drafter.h"
 #include "drafters/likeliest.h"
-#include "model.h"
-#include "tree_pass.h"
 
 namespace pilotfish {
 
 class ModelDrafter : public Drafter {
  public:
   // Ids from num_ids on are padding, and ids that the model does not score are none of its logits: neither is drafted.
-  // `model` must outlive the drafter.
-  ModelDrafter(Model& model, int32_t num_ids, int32_t prefill_chunk);
+  // `rows` must outlive the drafter.
+  ModelDrafter(DraftRows& rows, int32_t num_ids);
 
   // Catches up with the sequence and drafts. Fixed shapes take each token's likeliest children when decoding is greedy;
   // by sampling they draw them, without replacement. A dynamic shape is grown as in EAGLE-2 (Li et al., "EAGLE-2:
@@ -37,11 +36,14 @@ class ModelDrafter : public Drafter {
     float path_prob;
     Draw draw;
     Guess guess;
+    int32_t shape_token;  // of a sparse shape
   };
 
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
   void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
+  // Says which tokens of a sparse shape the candidates from `first` on are, the children of the tree's token `parent`.
+  void place(const TreeShape& shape, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
   void pick_children(const DraftRequest& request, std::span<const float> values, std::span<const int32_t> ids,
@@ -55,16 +57,16 @@ class ModelDrafter : public Drafter {
   // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
   void choose_level(const DraftRequest& request, int32_t depth, Draft& out);
 
-  Model& model_;
+  DraftRows& rows_;
   const int32_t num_ids_;
-  const int32_t prefill_chunk_;
   Likeliest likeliest_;
   Distribution scratch_;
   std::vector<float> row_;             // [num_ids] where the model's logits are not in the order of token ids
   std::vector<Candidate> candidates_;  // of one level
   std::vector<int32_t> level_;         // the tree's tokens that the next pass continues
   std::vector<float> path_probs_;
-  int32_t num_rows_ = 0;  // drafted tokens in the cache
+  std::array<int32_t, TokenTree::kMaxTokens> shape_tokens_;  // of the tree's tokens, where the shape is sparse
+  int32_t num_rows_ = 0;                                     // drafted tokens in the cache
 };
 
 }  // namespace pilotfish

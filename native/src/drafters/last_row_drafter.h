@@ -1,0 +1,67 @@
+// Heads that read the target's stream at the last token and nothing else: Medusa's and the MLP speculator.
+#pragma once
+
+#include <algorithm>
+
+#include "drafters/medusa_rows.h"
+#include "drafters/mlp_rows.h"
+#include "drafters/model_drafter.h"
+
+namespace pilotfish {
+
+class LastRowDrafter : public HeadDrafter {
+ public:
+  explicit LastRowDrafter(int32_t width) : width_(width) {}
+
+  bool reads_all_rows() const noexcept override { return false; }
+  HeadState make_state(int32_t) const override {
+    HeadState state;
+    state.streams.resize(width_);
+    return state;
+  }
+  void observe(const HeadRows& pass, HeadState& state) override {
+    const std::span<const float> stream = pass.hidden.row(0, pass.rows.back());
+    std::copy(stream.begin(), stream.end(), state.streams.begin());
+    state.position = pass.position + static_cast<int32_t>(pass.rows.size()) - 1;
+    state.num_rows = 1;
+  }
+
+ private:
+  const int32_t width_;
+};
+
+class MedusaDrafter final : public LastRowDrafter {
+ public:
+  // `width` columns has the head's tap. The head must outlive it.
+  MedusaDrafter(const Head& head, int32_t width, int32_t num_ids)
+      : LastRowDrafter(width), rows_(head, width), trees_(rows_, num_ids) {}
+
+  int32_t max_depth() const noexcept override { return rows_.num_levels(); }
+  int32_t begin_levels() const noexcept override { return rows_.num_levels(); }
+  bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
+  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run(); }
+  void run_level(int32_t, int32_t, std::span<const int32_t>) override {}
+
+ private:
+  MedusaRows rows_;
+  ModelDrafter trees_;
+};
+
+class MlpDrafter final : public LastRowDrafter {
+ public:
+  // A level has max_rows rows at most.
+  MlpDrafter(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows)
+      : LastRowDrafter(width), rows_(head, width, max_rows), trees_(rows_, num_ids) {}
+
+  int32_t max_depth() const noexcept override { return rows_.num_levels(); }
+  int32_t begin_levels() const noexcept override { return 1; }
+  bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
+  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run_first(); }
+  void run_level(int32_t num_rows, int32_t, std::span<const int32_t>) override { rows_.run_next(num_rows); }
+
+ private:
+  MlpRows rows_;
+  ModelDrafter trees_;
+};
+
+}  // namespace pilotfish

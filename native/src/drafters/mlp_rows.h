@@ -1,0 +1,47 @@
+// Trees are drafted with an MLP speculator (Wertheimer et al., "Accelerating production LLMs with combined
+// token/embedding speculators", 2024): stage i mixes the state of the stage before with the token chosen from it, and
+// scores the next one. Rows of a level are paths of the tree.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "drafters/draft_rows.h"
+#include "drafters/head_drafter.h"
+#include "head.h"
+#include "row_graph.h"
+
+namespace pilotfish {
+
+class MlpRows final : public DraftRows {
+ public:
+  // `width` columns has the head's tap; a level has max_rows rows at most. The head must outlive it.
+  MlpRows(const Head& head, int32_t width, int32_t max_rows);
+
+  static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
+
+  int32_t num_levels() const noexcept { return head_.entry().num_predictions; }
+  // The passes of a round over whatever the buffers hold, to time them.
+  void run_first() { stages_[0].run(1); }
+  void run_next(int32_t num_rows) { stages_[1].run(num_rows); }
+
+  Source source() const noexcept override { return Source::kHead; }
+  int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
+  std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
+  int32_t max_rows() const noexcept override { return max_rows_; }
+  std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
+  Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+
+ private:
+  Logits run(size_t stage, int32_t num_rows);
+  void keep_state(int32_t draft_row, size_t stage, int32_t row);
+  std::span<float> state(int32_t draft_row) noexcept;
+
+  const Head& head_;
+  const int32_t max_rows_;
+  std::vector<RowGraph> stages_;
+  std::vector<float> states_;  // [TreePass::kMaxRows, state_size] after each draft row; 0: after the sequence
+};
+
+}  // namespace pilotfish
