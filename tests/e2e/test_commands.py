@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pilotfish import Engine
+from pilotfish.runtime.cli.console import out, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,26 @@ def test_doctor_names_what_will_be_used(cli: CommandLine) -> None:
     facts = json.loads(finished.out.splitlines()[-1])
     assert facts["CPU kernels"] in ("avx512vnni", "avx2", "portable")
     assert "libonnxruntime.so" in facts["ONNX Runtime"]
+    assert "CUDA provider" in facts
+
+
+def test_tables_show_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    out().print(table("doctor", ("what", "found"), [("remedy", "pip install 'pilotfish[cuda]'")]))
+    assert "pip install 'pilotfish[cuda]'" in capsys.readouterr().out
+
+
+def test_a_gpu_is_planned_for_where_there_is_none(tiny_bundle: Path, cli: CommandLine) -> None:
+    on_cpu, on_gpu = (
+        json.loads(
+            cli("plan", tiny_bundle, "--device", device, "--memory-budget", "2GiB", "--json", "-").out.splitlines()[-1]
+        )
+        for device in ("cpu", "cuda")
+    )
+    assert on_gpu["runtime_bytes"] > 10 * on_cpu["runtime_bytes"]
+    assert on_gpu["max_context"] == on_cpu["max_context"]
+    small = cli("plan", tiny_bundle, "--device", "cuda", "--memory-budget", "100MiB")
+    assert small.exit_code == 2
+    assert "target weights" in small.out
 
 
 def bench(cli: CommandLine, *arguments: object) -> dict[str, Any]:
