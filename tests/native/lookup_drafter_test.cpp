@@ -120,6 +120,7 @@ void test_proposes_a_beginning_beside_what_is_there() {
                                         .pace = nullptr,
                                         .first_token = 0,
                                         .block_table = {},
+                                        .head_state = nullptr,
                                         .chooser = chooser,
                                         .random = random,
                                         .cancelled = cancelled};

@@ -97,7 +97,7 @@ void test_logits_may_be_about_other_tokens() {
 
 const std::string kMedusa = tiny::with_head("medusa", R"("num_predictions": 3, "cache": null, "graphs": {@heads@})");
 const std::string kCache =
-    R"("cache": {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "max_positions": 99, "cache_dtype": "f16"})";
+    R"("cache": {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "max_positions": 4096, "cache_dtype": "f16"})";
 
 void test_heads() {
   const Manifest manifest = parse_manifest(kMedusa, "/bundle");
@@ -113,7 +113,7 @@ void test_heads() {
     const std::string parts = R"("num_predictions": 0, "graphs": {@features@, @step@}, )" + kCache;
     const Manifest eagle = parse_manifest(tiny::with_head(kind, parts), "/bundle");
     CHECK_EQ(std::string(pilotfish::name_of(eagle.head->kind)), kind);
-    CHECK_EQ(eagle.head->cache->max_positions, 99);
+    CHECK_EQ(eagle.head->cache->max_positions, 4096);
   }
   CHECK(!parse_manifest(tiny::kManifest, "/bundle").head);
 }
@@ -135,6 +135,10 @@ void test_heads_that_do_not_fit() {
          "head.logit_ids: expected an integer from 0 to 99, found 100");
   expect(tiny::with_head("eagle", R"("num_predictions": 0, "cache": null, "graphs": {@features@, @step@})"),
          "head.cache: expected a cache");
+  std::string short_cache = kCache;
+  short_cache.replace(short_cache.find("4096"), 4, "2047");
+  expect(tiny::with_head("eagle", R"("num_predictions": 0, "graphs": {@features@, @step@}, )" + short_cache),
+         "cache.max_positions: expected at least the target's 2048, found 2047");
   expect(tiny::with_head("mlp_speculator", R"("num_predictions": 2, "cache": null, "graphs": {@stage.0@})"),
          "head.graphs: expected a graph stage.1");
 }
