@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
 _INDEX = "model.safetensors.index.json"
 _HUB_FILES = ["*.json", "*.safetensors", "*.pt", "*.bin", "README.md"]
+_SCALE = "_scale"  # of a quantised weight
 _PREFIXES = ("speculator.", "medusa_head.", "model.")  # of all names, in some releases
 _KINDS = {  # in order: the first whose pattern fits a tensor's name
     "eagle3": re.compile(r"midlayer\."),
@@ -90,7 +91,7 @@ def open_head(name: str) -> HeadCheckpoint:
     """
     folder = Path(name) if Path(name).exists() else _download(name)
     config = _config(folder)
-    tensors = _tensors(folder)
+    tensors = _with_scales_applied(_tensors(folder), name)
     kind: str | None = "mtp"
     if not _mtp_prefixes(tensors):
         tensors = _without_prefix(tensors)
@@ -176,6 +177,24 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (SafetensorError, OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path} cannot be read as tensors alone: {str(error).splitlines()[0]}") from error
+
+
+def _with_scales_applied(tensors: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
+    """Multiplies X by X_scale, each of whose columns counts for a group of X's: 8-bit weights of compressed-tensors.
+
+    Raises:
+        CheckpointError: columns that do not divide.
+    """
+    plain = {key: tensor for key, tensor in tensors.items() if not key.endswith(_SCALE)}
+    for key, scale in tensors.items():
+        codes = plain.get(key.removesuffix(_SCALE))
+        if not key.endswith(_SCALE) or codes is None:
+            continue
+        if scale.ndim != 2 or len(scale) != len(codes) or codes.shape[1] % scale.shape[1]:  # noqa: PLR2004
+            raise CheckpointError(f"{name}: {key} is {list(scale.shape)}, which does not divide {list(codes.shape)}")
+        groups = codes.float().unflatten(1, (scale.shape[1], -1))
+        plain[key.removesuffix(_SCALE)] = (groups * scale.float()[..., None]).flatten(1)
+    return plain
 
 
 def _without_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -48,7 +48,7 @@ class TrainResult:
 
 
 def train(options: TrainOptions, progress: TrainingProgress | None = None) -> TrainResult:
-    """Trains a draft or a head; the same call after a kill, a full disk or the time limit continues where the state ends.
+    """Trains a draft or a head; after a kill, a full disk or the time limit the same call continues.
 
     Under `torchrun` or `accelerate launch` every process makes this call.
 
@@ -145,6 +145,7 @@ class _Run:
                 advance=self._progress.advance,
                 time_limit=self._time,
             )
+        torch.cuda.empty_cache()  # keys and values of thousands of rows
         return self._work / SHARDS
 
     def _self_written_rows(self, target: Target, shards: Path) -> TokenRows:

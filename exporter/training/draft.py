@@ -70,8 +70,9 @@ class DraftStudent(Student):
         """For the card."""
         config = self.draft.config
         return (
-            f"Llama, hidden {config.hidden_size}, {config.num_hidden_layers} layers, {config.num_attention_heads} heads "
-            f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, tied embeddings"
+            f"Llama, hidden {config.hidden_size}, {config.num_hidden_layers} layers, "
+            f"{config.num_attention_heads} heads ({config.num_key_value_heads} KV), FFN {config.intermediate_size}, "
+            "tied embeddings"
         )
 
 

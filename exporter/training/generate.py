@@ -117,7 +117,8 @@ class _Writing:
     def _choose(self, hidden: Tensor) -> Tensor:
         head = self._target.head
         # in bf16, logits of 16 to 32 come in steps of 1/8, and the best token is often a tie
-        logits = hidden @ head.T if head.dtype == torch.float32 else torch.mm(hidden, head.T, out_dtype=torch.float32)
+        wide = head.is_cuda and head.dtype != torch.float32  # a product that CPUs do not have
+        logits = torch.mm(hidden, head.T, out_dtype=torch.float32) if wide else hidden.float() @ head.float().T
         return choose_tokens(logits, self._temperatures, self._sampled, self._generator)
 
     def _drop_stopped(self, tokens: Tensor) -> Tensor:

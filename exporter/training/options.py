@@ -144,7 +144,7 @@ class EagleShape:
 
 
 HeadShape = MedusaShape | SpeculatorShape | EagleShape
-SHAPES: dict[str, type[DraftShape] | type[MedusaShape] | type[SpeculatorShape] | type[EagleShape]] = {
+SHAPES: dict[str, type[DraftShape | HeadShape]] = {
     "draft": DraftShape,
     "medusa": MedusaShape,
     "mlp": SpeculatorShape,

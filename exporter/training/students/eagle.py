@@ -1,8 +1,8 @@
 """EAGLE heads in training: one decoder layer that is unrolled over its own states.
 
 EAGLE-1 (Li et al. 2024, "EAGLE: Speculative sampling requires rethinking feature uncertainty", section 3.2): regression
-of the target's next state by smooth L1 beside the loss on tokens, uniform noise on the states that come in; one step, or
-several as in HASS (Zhang et al. 2024, "Learning harmonized representations for speculative sampling").
+of the target's next state by smooth L1 beside the loss on tokens, and uniform noise on the states that come in; one
+step, or several as in HASS (Zhang et al. 2024, "Learning harmonized representations for speculative sampling").
 
 EAGLE-3 (Li et al. 2025, "EAGLE-3: Scaling up inference acceleration of large language models via training-time test",
 section 3.2): no regression; the head's own states are fed back for `unroll` steps. A chain that starts at position t
@@ -13,7 +13,7 @@ Row t holds token t + 1 and the state of position t, at position t, as in the ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -133,7 +133,7 @@ class EagleStudent(Student):
 
     @torch.no_grad()
     def _begin(self, target: Target) -> None:
-        """Small random matrices; an EAGLE-3 head begins with the last tap as its state and the target's output layer."""
+        """Small random matrices; an EAGLE-3 head begins with the last tap as its state and the target's outputs."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=_INITIAL_STD)
@@ -178,10 +178,9 @@ class EagleStudent(Student):
 
     def _step(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
         if self._is_third:
-            result: Tensor = self.midlayer(token, state, *attention)
-            return result
-        result = self.layers[0](token, self.fc(torch.cat([token, state], dim=-1)), *attention)
-        return result
+            return cast("Tensor", self.midlayer(token, state, *attention))
+        joined = self.fc(torch.cat([token, state], dim=-1))
+        return cast("Tensor", self.layers[0](token, joined, *attention))
 
     def penalty(self, state: Tensor, target_state: Tensor, weight: Tensor) -> Tensor | None:
         """Smooth L1 to the target's state."""

@@ -1,6 +1,8 @@
-"""Medusa heads in training (Cai et al. 2024, "Medusa: Simple LLM inference acceleration framework with multiple decoding
-heads", section 2.2, Medusa-1): the target is frozen and its output layer is every head's, so a head is its residual
-blocks alone. They begin as the identity, as in the paper.
+"""Medusa heads in training.
+
+Cai et al. 2024, "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", section 2.2: of the
+two recipes Medusa-1, where the target is frozen. Its output layer is every head's, so a head is its residual blocks
+alone, which begin as the identity.
 """
 
 from __future__ import annotations
@@ -63,4 +65,5 @@ class MedusaStudent(Student):
 
     def describe(self) -> str:
         """For the card."""
-        return f"Medusa, {self._shape.num_heads} heads of {self._shape.num_blocks} residual blocks, the target's output layer"
+        shape = self._shape
+        return f"Medusa, {shape.num_heads} heads of {shape.num_blocks} residual blocks, the target's output layer"

@@ -1,5 +1,7 @@
-"""The MLP speculator in training (Wertheimer et al. 2024, arXiv 2404.19124, section 3): stages are teacher-forced, each
-gets the text's own token where a drafting one gets the token that the stage before chose.
+"""The MLP speculator in training.
+
+Wertheimer et al. 2024, "Accelerating production LLMs with combined token/embedding speculators", section 3: stages are
+teacher-forced, each gets the text's own token where a drafting one gets the token that the stage before chose.
 """
 
 from __future__ import annotations

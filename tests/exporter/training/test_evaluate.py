@@ -63,19 +63,19 @@ def test_replay_equals_drafting_for_real(target: Target, finished: TrainResult, 
     assert found.acceptance_length == pytest.approx(tokens / rounds)
 
 
-def answer(*agrees: bool) -> list[list[int]]:
-    """Places of an answer's tokens in guesses that are the same at every depth."""
-    return [[0 if each else 3] * 8 for each in agrees]
+def answer(agrees: str) -> list[list[int]]:
+    """Places of an answer's tokens, hit or miss, in guesses that are the same at every depth."""
+    return [[0 if each == "x" else 3] * 8 for each in agrees]
 
 
 def test_replay_counts() -> None:
-    answers = [answer(True, True, True, False, True, True)]  # the first token is given
+    answers = [answer("xxx-xx")]  # the first token is given
     pairs = replay(answers, 2)  # two hits and the target's own token, then two hits that end the answer
     assert (pairs.acceptance_rate, pairs.acceptance_length) == (1.0, 5 / 2)
     once = replay(answers, 1)  # hit, miss, hit
     assert (once.acceptance_rate, once.acceptance_length) == (2 / 3, 5 / 3)
-    assert replay([answer(False, False, False)], 4).acceptance_length == 1.0
-    assert replay([answer(True)], 4).acceptance_rate == 0.0  # nothing was drafted
+    assert replay([answer("---")], 4).acceptance_length == 1.0
+    assert replay([answer("x")], 4).acceptance_rate == 0.0  # nothing was drafted
 
 
 def test_a_head_agrees_by_depth() -> None:
@@ -86,7 +86,7 @@ def test_a_head_agrees_by_depth() -> None:
 
 
 def test_perfect_draft_is_always_accepted() -> None:
-    scores = replay([answer(*[True] * 28)], 8)
+    scores = replay([answer("x" * 28)], 8)
     assert (scores.acceptance_rate, scores.acceptance_length) == (1.0, 9.0)
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from reference import heads as reference
-from safetensors.torch import load_file
-from tiny_training import MakeOptions
+from safetensors.torch import load_file, save_file
+from tiny_training import tiny_options
 
 from pilotfish.exporter import ExportOptions, export
 from pilotfish.exporter.bundle import read_manifest
+from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.heads import open_head
 from pilotfish.exporter.options import FormatChoice
 from pilotfish.exporter.training import (
@@ -32,7 +36,8 @@ from pilotfish.exporter.training.students import load_student
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from tiny_training import MakeOptions
 
     from pilotfish.exporter.training.target import Target
 
@@ -52,8 +57,6 @@ def trained(
     target_folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], TrainResult]:
     """One run of each kind, made when a test first asks for it."""
-    from tiny_training import tiny_options
-
     done: dict[str, TrainResult] = {}
 
     def run(name: str) -> TrainResult:
@@ -272,8 +275,6 @@ def test_evaluation_refuses_a_head_for_another_size(
     trained: Callable[[str], TrainResult], target_folder: Path, prompts_file: Path, tmp_path: Path
 ) -> None:
     tensors, config = stored(trained("mlp").folder)
-    from safetensors.torch import save_file
-
     (tmp_path / "other").mkdir()
     tensors["speculator.proj.0.weight"] = torch.zeros(32, 96)
     save_file(tensors, tmp_path / "other" / "model.safetensors")
@@ -303,3 +304,26 @@ def test_runs_share_what_the_target_wrote(make_options: MakeOptions, tmp_path: P
     assert not (second.folder / "training" / "self_text_shards").exists()
     with pytest.raises(DataError, match="no run there has text"):
         train(make_options(shape=SHAPES["mlp"], out=tmp_path / "mlp", written=tmp_path / "nothing", **stages))
+
+
+def test_packed_head_is_the_8_bit_export(
+    trained: Callable[[str], TrainResult], target_folder: Path, tmp_path: Path
+) -> None:
+    script = Path(__file__).parents[3] / "samples" / "pack_head.py"
+    folder = trained("eagle3").folder
+    subprocess.run([sys.executable, script, folder, tmp_path / "packed"], check=True, capture_output=True)
+    options = ExportOptions(target=FormatChoice("f32", "f32", "f32"), cache_dtype="f32", parity=False)
+    for name, head in (("whole", folder), ("small", tmp_path / "packed")):
+        export(str(target_folder), tmp_path / name, head=str(head), options=options)
+    assert (tmp_path / "whole" / "head.bin").read_bytes() == (tmp_path / "small" / "head.bin").read_bytes()
+    sizes = [(path / "model.safetensors").stat().st_size for path in (folder, tmp_path / "packed")]
+    assert sizes[1] < 0.7 * sizes[0]
+
+
+def test_scales_that_do_not_divide(trained: Callable[[str], TrainResult], tmp_path: Path) -> None:
+    tensors, config = stored(trained("eagle3").folder)
+    tensors["fc.weight_scale"] = torch.ones(64, 5)
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"fc.weight_scale is \[64, 5\], which does not divide \[64, 192\]"):
+        open_head(str(tmp_path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pilotfish.exporter.training import Stage, TrainOptions, train
+from pilotfish.exporter.training import DraftShape, EagleShape, Stage, TrainOptions, train
 from pilotfish.exporter.training.command import command_line
 
 if TYPE_CHECKING:
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from tiny_training import MakeOptions
 
 
+DRAFT = DraftShape(hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, ffn_size=32)
+
+
 def launch(options: TrainOptions) -> None:
     """Runs the command of these options in two processes."""
     flags = [part for line in command_line(options).split(" \\\n  ")[1:] for part in line.split(" ", 1)]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     finished = subprocess.run(
-        [*torchrun, "-m", "pilotfish.exporter.training", "draft", *flags],
+        [*torchrun, "-m", "pilotfish.exporter.training", options.kind, *flags],
         env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
         capture_output=True,
         text=True,
@@ -34,10 +37,11 @@ def launch(options: TrainOptions) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_two_processes_train_as_one(make_options: MakeOptions, tmp_path: Path) -> None:
-    text_only = Stage(48, 0, 1e-3, 0)
-    alone = train(make_options(gradient_accumulation=2, self_text=text_only, out=tmp_path / "alone")).record
-    options = make_options(self_text=text_only, out=tmp_path / "both")
+@pytest.mark.parametrize("shape", [DRAFT, EagleShape(taps=(0, 1, 2), unroll=2, ffn_size=32, draft_vocab=40)])
+def test_two_processes_train_as_one(make_options: MakeOptions, tmp_path: Path, shape: DraftShape | EagleShape) -> None:
+    text_only, same = Stage(48, 0, 1e-3, 0), {"shape": shape, "text": Stage(48, 10, 1e-2, 2)}
+    alone = train(make_options(gradient_accumulation=2, self_text=text_only, out=tmp_path / "alone", **same)).record
+    options = make_options(self_text=text_only, out=tmp_path / "both", **same)
     launch(options)
     both = json.loads((options.out / "training.json").read_text())
     assert both["num_processes"] == 2
