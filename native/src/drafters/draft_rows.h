@@ -19,6 +19,8 @@ class DraftRows {
   virtual int32_t num_logits() const noexcept = 0;
   // The token of each logit, ascending; empty: logit j is about token j.
   virtual std::span<const int32_t> logit_ids() const noexcept = 0;
+  // Levels that a tree may have.
+  virtual int32_t max_depth() const noexcept { return TokenTree::kMaxTokens; }
   // Rows that a level may have.
   virtual int32_t max_rows() const noexcept = 0;
   // The first pass: brings the cache up to date with the request's sequence, which a draft model's says in

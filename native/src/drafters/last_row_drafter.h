@@ -36,8 +36,8 @@ class MedusaDrafter final : public LastRowDrafter {
   MedusaDrafter(const Head& head, int32_t width, int32_t num_ids)
       : LastRowDrafter(width), rows_(head, width), trees_(rows_, num_ids) {}
 
-  int32_t max_depth() const noexcept override { return rows_.num_levels(); }
-  int32_t begin_levels() const noexcept override { return rows_.num_levels(); }
+  int32_t max_depth() const noexcept override { return rows_.max_depth(); }
+  int32_t begin_levels() const noexcept override { return rows_.max_depth(); }
   bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
   void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run(); }
   void run_level(int32_t, int32_t, std::span<const int32_t>) override {}
@@ -53,7 +53,7 @@ class MlpDrafter final : public LastRowDrafter {
   MlpDrafter(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows)
       : LastRowDrafter(width), rows_(head, width, max_rows), trees_(rows_, num_ids) {}
 
-  int32_t max_depth() const noexcept override { return rows_.num_levels(); }
+  int32_t max_depth() const noexcept override { return rows_.max_depth(); }
   int32_t begin_levels() const noexcept override { return 1; }
   bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
   void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run_first(); }

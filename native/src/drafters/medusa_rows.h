@@ -19,13 +19,13 @@ class MedusaRows final : public DraftRows {
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width) noexcept;
 
-  int32_t num_levels() const noexcept { return head_.entry().num_predictions; }
   // The pass of a round over whatever the buffer holds, to time it.
   void run() { graph_.run(1); }
 
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
   std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
+  int32_t max_depth() const noexcept override { return head_.entry().num_predictions; }
   int32_t max_rows() const noexcept override { return TokenTree::kMaxTokens; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;

@@ -21,7 +21,6 @@ class MlpRows final : public DraftRows {
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
 
-  int32_t num_levels() const noexcept { return head_.entry().num_predictions; }
   // The passes of a round over whatever the buffers hold, to time them.
   void run_first() { stages_[0].run(1); }
   void run_next(int32_t num_rows) { stages_[1].run(num_rows); }
@@ -29,6 +28,7 @@ class MlpRows final : public DraftRows {
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
   std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
+  int32_t max_depth() const noexcept override { return head_.entry().num_predictions; }
   int32_t max_rows() const noexcept override { return max_rows_; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;

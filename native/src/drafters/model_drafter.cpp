@@ -49,7 +49,7 @@ ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids)
 
 bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
   TokenTree& tree = out.tree;
-  const int32_t max_depth = std::min(request.shape.depth(), tree.limits().max_depth);
+  const int32_t max_depth = std::min({request.shape.depth(), tree.limits().max_depth, rows_.max_depth()});
   if (max_depth == 0 || tree.limits().max_tokens == 0) return true;
   std::optional<Logits> logits = rows_.begin(request, out);
   if (!logits) return false;
