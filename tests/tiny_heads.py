@@ -71,21 +71,23 @@ def mlp_speculator(*, tie: bool = False, scale_input: bool = True, inner: int = 
     return {f"speculator.{name}": tensor for name, tensor in _random(shapes).items()}, config
 
 
-def eagle(*, embedding: bool = True, bias: bool = True) -> tuple[Tensors, dict[str, Any]]:
+def eagle(*, embedding: bool = True, bias: bool = True, vocab: int = VOCAB) -> tuple[Tensors, dict[str, Any]]:
     """EAGLE-1 and -2: fc over [embedding, state] and a decoder layer without a norm before its attention."""
     shapes: dict[str, tuple[int, ...]] = {"fc.weight": (HIDDEN, 2 * HIDDEN)}
     shapes |= {"fc.bias": (HIDDEN,)} if bias else {}
-    shapes |= {"embed_tokens.weight": (VOCAB, HIDDEN)} if embedding else {}
+    shapes |= {"embed_tokens.weight": (vocab, HIDDEN)} if embedding else {}
     shapes |= {f"layers.0.{name}": shape for name, shape in _layer(HIDDEN).items()}
-    return _random(shapes), _llama_config() | {"bias": bias}
+    return _random(shapes), _llama_config() | {"bias": bias, "vocab_size": vocab}
 
 
-def eagle3(*, mapped: bool = True) -> tuple[Tensors, dict[str, Any]]:
+def eagle3(
+    *, mapped: bool = True, vocab: int = VOCAB, draft_ids: tuple[int, ...] = DRAFT_IDS
+) -> tuple[Tensors, dict[str, Any]]:
     """EAGLE-3: three streams, both halves normed, an output layer over some of the ids with d2t and t2d."""
-    num_ids = len(DRAFT_IDS) if mapped else VOCAB
+    num_ids = len(draft_ids) if mapped else vocab
     shapes: dict[str, tuple[int, ...]] = {
         "fc.weight": (HIDDEN, 3 * HIDDEN),
-        "embed_tokens.weight": (VOCAB, HIDDEN),
+        "embed_tokens.weight": (vocab, HIDDEN),
         "midlayer.hidden_norm.weight": (HIDDEN,),
         "midlayer.input_layernorm.weight": (HIDDEN,),
         "norm.weight": (HIDDEN,),
@@ -94,10 +96,14 @@ def eagle3(*, mapped: bool = True) -> tuple[Tensors, dict[str, Any]]:
     shapes |= {f"midlayer.{name}": shape for name, shape in _layer(2 * HIDDEN).items()}
     tensors = _random(shapes)
     if mapped:
-        ids = torch.tensor(DRAFT_IDS)
+        ids = torch.tensor(draft_ids)
         tensors["d2t"] = ids - torch.arange(num_ids)
-        tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, value=True)
-    config = _llama_config() | {"draft_vocab_size": num_ids, "architectures": ["LlamaForCausalLMEagle3"]}
+        tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, value=True)
+    config = _llama_config() | {
+        "vocab_size": vocab,
+        "draft_vocab_size": num_ids,
+        "architectures": ["LlamaForCausalLMEagle3"],
+    }
     return tensors, config
 
 

@@ -51,8 +51,11 @@ LAYOUTS = {
 }
 
 
-def add_mtp(folder: Path, name: str) -> Tensors:
-    """Adds a layer of the family of the model in `folder` to its safetensors; returns its tensors."""
+def add_mtp(folder: Path, name: str, *, scale: float = 0.15, first: torch.Tensor | None = None) -> Tensors:
+    """Adds a layer of the family of the model in `folder` to its safetensors; returns its tensors.
+
+    scale: of random matrices. first: added to what the joint makes of the embedding.
+    """
     layout = LAYOUTS[name]
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     stored = load_file(folder / "model.safetensors")
@@ -68,7 +71,14 @@ def add_mtp(folder: Path, name: str) -> Tensors:
     for key, shape in shapes.items():
         values = torch.randn(shape, generator=generator)
         is_norm = len(shape) == 1 and key.endswith("weight")
-        tensors[key.replace("{n}", str(num_layers))] = 1 + 0.2 * values if is_norm else 0.15 * values
+        tensors[key.replace("{n}", str(num_layers))] = 1 + 0.2 * values if is_norm else scale * values
+    if first is not None:
+        joint = tensors[f"{layout.joint}.weight".replace("{n}", str(num_layers))]
+        joint[:, hidden:] += first if layout.state_first else 0
+        joint[:, :hidden] += 0 if layout.state_first else first
+        for share, own in zip(layout.shares, ("model.embed_tokens.weight", "lm_head.weight"), strict=True):
+            if share:
+                tensors[f"{share}.weight".replace("{n}", str(num_layers))] = stored[own].clone()
     save_file(stored | tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config | layout.settings), encoding="utf-8")
     return tensors

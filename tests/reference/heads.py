@@ -105,16 +105,11 @@ def _after_attention(x: Tensor, residual: Tensor, tensors: Tensors, layer: str, 
             for name, y in (("q", q), ("k", k))
         )
     q, k = _rotate(q, config["rope_theta"]), _rotate(k, config["rope_theta"])
-    rows = []
-    for position in range(len(x)):
-        seen = slice(0, position + 1)
-        outputs = []
-        for head in range(heads):
-            group = head // (heads // kv_heads)
-            weights = torch.softmax(k[seen, group] @ q[position, head] / math.sqrt(dim), dim=0)
-            outputs.append(weights @ v[seen, group])
-        rows.append(torch.cat(outputs))
-    y = residual + torch.stack(rows) @ part["o"].T
+    k, v = (y.repeat_interleave(heads // kv_heads, dim=1) for y in (k, v))  # [rows, heads, dim]
+    scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(dim)
+    later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)
+    y = residual + torch.einsum("hqk,khd->qhd", weights, v).flatten(1) @ part["o"].T
     normed = rms_norm(y, tensors[f"{layer}.post_attention_layernorm.weight"], config["rms_norm_eps"])
     gate, up, down = (tensors[f"{layer}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
     return y + (functional.silu(normed @ gate.T) * (normed @ up.T)) @ down.T
