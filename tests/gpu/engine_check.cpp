@@ -1,6 +1,6 @@
 // The engine on a GPU through the C API: logits against the CPU engine, greedy output with speculation against plain,
 // rounds on the device against those of the host, times of passes, tokens a second.
-// Usage: engine_check ORT_LIBRARY BUNDLE [--no-cpu] [--tokens N]
+// Usage: engine_check ORT_LIBRARY BUNDLE [--no-cpu] [--no-passes] [--tokens N]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -172,6 +172,13 @@ void check_generation(pf_engine* engine, const pf_engine_info& info, int num_tok
       report(rounds == Rounds::kOnHost ? "host" : "device", drafted, output, same);
     }
   }
+  // As many as pay, by the costs that were measured when the engine was opened.
+  if (info.has_draft) {
+    const Output output = warm(PF_AS_MANY_AS_PAY, 0, Rounds::kOnDevice);
+    const bool same = is_same(output, plain);
+    failures += !same;
+    report("auto", -1, output, same);
+  }
   for (const int drafted : {0, 4}) {
     if (drafted > 0 && !info.has_draft) break;
     const Output sampled = warm(drafted, 0.8f, Rounds::kOnDevice);
@@ -211,11 +218,13 @@ void time_passes(pf_engine* engine, pf_model model) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return std::fprintf(stderr, "usage: engine_check ORT_LIBRARY BUNDLE [--no-cpu] [--tokens N]\n"), 2;
-  bool with_cpu = true;
+  if (argc < 3)
+    return std::fprintf(stderr, "usage: engine_check ORT_LIBRARY BUNDLE [--no-cpu] [--no-passes] [--tokens N]\n"), 2;
+  bool with_cpu = true, with_passes = true;
   int num_tokens = 128;
   for (int i = 3; i < argc; ++i) {
     if (!std::strcmp(argv[i], "--no-cpu")) with_cpu = false;
+    if (!std::strcmp(argv[i], "--no-passes")) with_passes = false;
     if (!std::strcmp(argv[i], "--tokens") && i + 1 < argc) num_tokens = std::atoi(argv[++i]);
   }
   std::printf("== %s\n", argv[2]);
@@ -230,8 +239,8 @@ int main(int argc, char** argv) {
     pf_engine_close(cpu);
   }
   check_generation(cuda, info, num_tokens);
-  time_passes(cuda, PF_MODEL_TARGET);
-  if (info.has_draft) time_passes(cuda, PF_MODEL_DRAFT);
+  if (with_passes) time_passes(cuda, PF_MODEL_TARGET);
+  if (with_passes && info.has_draft) time_passes(cuda, PF_MODEL_DRAFT);
   check(pf_engine_check(cuda), "cache invariants");
   pf_engine_close(cuda);
   std::printf(failures ? "%d FAILURES\n" : "all engine checks passed\n", failures);
