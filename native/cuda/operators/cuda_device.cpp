@@ -66,8 +66,8 @@ class Graph : public CudaGraph {
 class Device : public CudaDevice {
  public:
   explicit Device(int32_t index) : index_(index) {
-    choose();
-    PILOTFISH_CUDA_CHECK(has_kernels());
+    check_room(cudaSetDevice(index));  // makes the context
+    check_room(has_kernels());
     PILOTFISH_CUDA_CHECK(read_device_limits(&limits_));
     PILOTFISH_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -180,6 +180,15 @@ class Device : public CudaDevice {
   }
 
  private:
+  void check_room(cudaError_t error) const {
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      fail(PF_OUT_OF_MEMORY, "device cuda:", index_,
+           " has no room for a context and the kernels, some hundred MiB before anything is loaded; nvidia-smi lists who "
+           "has its memory");
+    }
+    PILOTFISH_CUDA_CHECK(error);
+  }
   void choose() const { PILOTFISH_CUDA_CHECK(cudaSetDevice(index_)); }
 
   int32_t index_;
