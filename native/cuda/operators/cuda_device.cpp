@@ -184,8 +184,8 @@ class Device : public CudaDevice {
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       fail(PF_OUT_OF_MEMORY, "device cuda:", index_,
-           " has no room for a context and the kernels, some hundred MiB before anything is loaded; nvidia-smi lists who "
-           "has its memory");
+           " has no room for a context and the kernels, some hundred MiB before anything is loaded; nvidia-smi lists "
+           "who has its memory");
     }
     PILOTFISH_CUDA_CHECK(error);
   }
