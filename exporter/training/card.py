@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .curves import draw_curves
 from .storage import storage_errors, write_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .evaluate import CategoryScores
     from .record import StageSummary, TrainingRecord
 
@@ -130,6 +129,12 @@ def _data(record: TrainingRecord) -> str:
             f"* self_text is what the target wrote: {record.self_written_tokens} answer tokens at temperatures "
             f"{', '.join(str(value) for value in writing['temperatures'])}, to user turns of its own and, for a share "
             f"of {writing['excerpt_share']}, to requests about excerpts of the text below; only answers are scored"
+        )
+    if record.options["earlier"]:
+        names = ", ".join(Path(path).name for path in record.options["earlier"])
+        lines.append(
+            f"* only positions where none of {names} names the target's likeliest token were trained; the held-out "
+            "scores are about such positions too"
         )
     if record.options["evaluation_prompts"]:
         lines.append(

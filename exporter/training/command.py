@@ -42,6 +42,10 @@ def _layers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part) for part in text.split(","))
+
+
 def _yes_or_no(text: str) -> bool:
     if text not in ("yes", "no"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")
@@ -58,6 +62,9 @@ _OF_KIND = {
         _Flag("--kv-heads", "shape.num_kv_heads", int, "key and value heads"),
         _Flag("--ffn", "shape.ffn_size", int, "width of the feed-forward layer"),
         _Flag("--initial-draft", "initial", Path, "start from this draft's weights"),
+        _Flag(
+            "--earlier", "earlier", _paths, "train where none of these drafts, comma-separated, agrees with the target"
+        ),
     ),
     "medusa": (
         _Flag("--num-heads", "shape.num_heads", int, "heads, each for one more token ahead"),

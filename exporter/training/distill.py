@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .boost import missed_rows
 from .card import write_card
 from .command import command_line
 from .conversation import Excerpts
+from .draft import read_draft
 from .errors import DataError, ResumeError
 from .evaluate import CategoryScores, evaluate_prompts, read_prompts
 from .loop import Trainer
@@ -111,14 +113,26 @@ class _Run:
     def _stages(self, target: Target) -> tuple[StageData, ...]:
         options, stages = self._options, []
         if options.text.steps:
-            stages.append(self._stage("text", options.text, self._text_rows(target)))
+            stages.append(self._stage("text", options.text, self._text_rows(target), target))
         if options.self_text.steps:
             shards = self._written_shards(target)
-            stages.append(self._stage("self_text", options.self_text, self._self_written_rows(target, shards)))
+            stages.append(self._stage("self_text", options.self_text, self._self_written_rows(target, shards), target))
         return tuple(stages)
 
-    def _stage(self, name: str, stage: Stage, rows: TokenRows) -> StageData:
+    def _stage(self, name: str, stage: Stage, rows: TokenRows, target: Target) -> StageData:
+        if self._options.earlier:
+            rows = self._missed_rows(name, rows, target)
         return StageData(name, stage, rows, split_rows(len(rows), self._options.seed))
+
+    def _missed_rows(self, name: str, rows: TokenRows, target: Target) -> TokenRows:
+        """The rows with only what the earlier drafts miss."""
+        self._progress.phase(f"what earlier drafts miss in {name}", len(rows) * rows.header.length)
+        drafts = [
+            (path, read_draft(path, target).to(self._accelerator.device, target.head.dtype))  # type: ignore[arg-type]
+            for path in self._options.earlier
+        ]
+        with self._clock.phase("earlier drafts"), self._accelerator.main_process_first():
+            return missed_rows(rows, target, drafts, self._work / f"{name}_missed", advance=self._progress.advance)
 
     def _text_rows(self, target: Target) -> TokenRows:
         self._progress.phase("tokenise", sum(file.bytes for file in self._files))

@@ -215,6 +215,8 @@ class TrainOptions:
     out: folder of the finished draft or head; its subfolder "training" holds the state that a later call continues.
     shape: the dimensions of the draft or head, and by its class which kind it is.
     initial: a folder whose weights (of the same shape) are the start.
+    earlier: finished drafts that a further draft is to complete in merged trees: only positions are trained and scored
+        where none of them names the target's likeliest token.
     text, self_text: the two stages: ordinary text, then short conversations that the target wrote.
     writing: how the target writes the second stage's text.
     written: the `out` of another run for the same target, whose self-written text is taken instead of writing it.
@@ -239,6 +241,7 @@ class TrainOptions:
     out: Path
     shape: DraftShape | HeadShape = DraftShape()
     initial: Path | None = None
+    earlier: tuple[Path, ...] = ()
     text: Stage = Stage(length=1024, steps=900, learning_rate=2e-3, warmup_steps=50)
     self_text: Stage = Stage(length=512, steps=360, learning_rate=1e-3, warmup_steps=20)
     writing: SelfText = SelfText()
@@ -278,6 +281,10 @@ class TrainOptions:
             )
         if self.time_limit_s is not None and self.time_limit_s <= 0:
             raise TrainingOptionError(f"time_limit_s is {self.time_limit_s}; it must be above 0")
+        if self.earlier and self.kind != "draft":
+            raise TrainingOptionError(
+                f"earlier drafts are given; a {self.kind} head cannot be trained to complete them"
+            )
         self._check_out()
 
     def _check_stage(self, name: str, stage: Stage) -> None:
