@@ -94,7 +94,7 @@ class ModelContext {
   std::vector<void*> weight_memory_;  // more than one only where pass_.weight_bytes was too few
   std::byte* next_weight_ = nullptr;
   size_t num_left_ = 0;  // bytes behind next_weight_
-  Scratch staging_;  // packed weights on their way
+  Scratch staging_;      // packed weights on their way
   Scratch halves_, queries_, attention_partials_, arrivals_;
   Scratch linear_partials_{0xFF};
   struct Request {
