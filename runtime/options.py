@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
-from .draft_tree import parse_tree
+from .draft_tree import DYNAMIC, parse_tree
 from .option_checks import check_int, require, require_number
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class GenerateOptions:
     tree: str | None = None
     """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
     a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
-    tree_nodes likeliest tokens. For heads also a list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of
+    tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of
     them. Its tokens must fit the engine's max_draft_tokens."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
@@ -279,9 +279,14 @@ class GenerateOptions:
         )
 
     def _check_source(self, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:
-        if self.tree is not None and self.source not in ("auto", "draft", "head"):
+        if self.tree is not None and self.source in ("plain", "lookup"):
             raise InvalidArgumentError(
                 f"tree is {self.tree!r}, but the source {self.source!r}: the draft model or the head drafts it"
+            )
+        if self.tree not in (None, DYNAMIC) and self.source.startswith("lookup"):
+            raise InvalidArgumentError(
+                f"tree is {self.tree!r}, but the source {self.source!r}: "
+                "only a dynamic tree has places for looked-up tokens"
             )
         if is_medusa and self.source == "draft":
             raise InvalidArgumentError(f"tree is {self.tree!r}, but the source 'draft': only heads draft such a tree")

@@ -55,7 +55,11 @@ RoundPlan Controller::plan(const RoundState& state) noexcept {
   most_drafted_ = state.most_drafted;
   lookup_share_ = share_of(state.lookup);
   rate_ = std::max(tokens_.mean() / cost_.mean(), 1.0f) / plain_seconds_;
-  if (choice_.num_tokens != DraftChoice::kAsManyAsPay) return planned_ = pinned_plan(state);
+  if (choice_.num_tokens != DraftChoice::kAsManyAsPay) {
+    planned_ = pinned_plan(state);
+    begin_draft(planned_, state);
+    return planned_;
+  }
   Arm best{{.seconds = plain_seconds_}, 1 / plain_seconds_};
   const Arm lookup = lookup_arm(state);
   if (lookup.plan.num_lookup > 0 && (!choice_.plain || lookup.rate > best.rate)) best = lookup;
@@ -63,8 +67,17 @@ RoundPlan Controller::plan(const RoundState& state) noexcept {
   const bool must = !choice_.plain && best.plan.num_lookup == 0;
   const bool is_probe = draft.plan.reason == RoundPlan::Reason::kProbe;
   if (draft.plan.num_draft > 0 && (must || is_probe || draft.rate > best.rate)) best = draft;
-  spent_ = best.plan.num_draft > 0 ? begin_seconds(*find_track(best.plan.source), state) : 0;
+  begin_draft(best.plan, state);
   return planned_ = best.plan;
+}
+
+void Controller::begin_draft(const RoundPlan& plan, const RoundState& state) noexcept {
+  if (plan.num_draft == 0) return;
+  const Reach& reach = state.reach(plan.source);
+  draft_context_ = reach.context + reach.num_behind;
+  begin_context_ = reach.context;
+  spent_ = begin_seconds(*find_track(plan.source), state);
+  risk_ = spent_ + kRisk * (credit_ - spent_);
 }
 
 Controller::Arm Controller::lookup_arm(const RoundState& state) const noexcept {
@@ -87,7 +100,7 @@ Controller::Arm Controller::best_draft(const RoundState& state, const Arm& witho
     const Arm alone = draft_arm(track, state, {});
     if (alone.plan.num_draft == 0) continue;
     const bool is_worth = track.is_worth(alone.rate * plain_seconds_) || !choice_.plain;
-    const bool is_affordable = !choice_.plain || begin_seconds(track, state) <= kRisk * credit_;
+    const bool is_affordable = !choice_.plain || begin_seconds(track, state) <= credit_;
     const bool is_probe = !is_worth && without.plan.num_lookup == 0 && track.is_probe_due(is_affordable);
     if (!is_probe && !(is_worth && is_affordable)) continue;
     Arm arm = draft_arm(track, state, without.plan);
@@ -107,7 +120,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
   const double base = lookup.num_lookup > 0 ? lookup.seconds : plain_seconds_;
   const double drafting = std::max(track.cost() - 1.0, 0.0) * plain_seconds_;
   const PassCosts& begin = track.costs().begin;
-  const double catching_up = std::max(begin.at(reach.num_behind, context_) - begin.at(1, context_), 0.0);
+  const double catching_up = std::max(begin_seconds(track, state) - begin.at(1, reach.context), 0.0);
   const double num_rounds = std::clamp(state.num_remaining / (1 + track.accepted()), 1.0f, kMostAmortised);
   RoundPlan plan{.source = track.source(), .num_draft = state.most_drafted, .num_levels = reach.num_levels};
   // Found tokens that are not worth a row by themselves may be so together with those that the source finds.
@@ -120,7 +133,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
 Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
   const PassCosts& begin = track.costs().begin;
-  const double catching_up = std::max(begin.at(reach.num_behind, context_) - begin.at(1, context_), 0.0);
+  const double catching_up = std::max(begin_seconds(track, state) - begin.at(1, reach.context), 0.0);
   const double num_rounds = std::clamp(state.num_remaining / (1 + track.accepted()), 1.0f, kMostAmortised);
   const float accepted = track.rates().mean(0);
   Arm best{{}, 0};
@@ -130,7 +143,8 @@ Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState
   for (const int32_t length : kChainLengths) {
     if (length > std::min(reach.num_levels, state.most_drafted)) break;
     for (; depth < length; ++depth) tokens += path *= accepted;
-    const double seconds = costs_.verify.at(1 + length, context_) + track.costs().drafting(1, length, 1, context_);
+    const double seconds =
+        costs_.verify.at(1 + length, context_) + track.costs().drafting(1, length, 1, reach.context + reach.num_behind);
     const double rate = tokens / (seconds + catching_up / num_rounds);
     if (rate <= best.rate) continue;
     best = {{.source = track.source(),
@@ -152,21 +166,24 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   if (tracks_.empty()) return plan;
   const SourceTrack& track = tracks_.front();
   plan.source = track.source();
-  plan.num_levels = std::min(state.reach(plan.source).num_levels, most - plan.num_lookup);
-  plan.num_draft = plan.num_levels > 0 ? most - plan.num_lookup : 0;
+  const Reach& reach = state.reach(plan.source);
+  const int32_t num_left = choice_.tree ? most : most - plan.num_lookup;
+  plan.num_levels = std::min(reach.num_levels, num_left);
+  plan.num_draft = plan.num_levels > 0 ? num_left : 0;
   if (plan.num_draft <= 0) return plan;
   plan.tokens += track.accepted();
-  plan.seconds = costs_.verify.at(1 + plan.num_lookup + plan.num_draft, context_) +
-                 track.costs().drafting(state.reach(plan.source).num_behind, plan.num_levels, 1, context_);
+  plan.seconds = costs_.verify.at(1 + std::min(plan.num_lookup + plan.num_draft, most), context_) +
+                 track.costs().drafting(reach.num_behind, plan.num_levels, 1, reach.context);
   return plan;
 }
 
 double Controller::begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept {
-  return track.costs().begin.at(state.reach(track.source()).num_behind, context_);
+  const Reach& reach = state.reach(track.source());
+  return track.costs().begin.at(reach.num_behind, reach.context);
 }
 
 bool Controller::is_too_risky(double seconds) const noexcept {
-  return choice_.plain && planned_.num_draft > 0 && spent_ + seconds > kRisk * credit_;
+  return choice_.plain && planned_.num_draft > 0 && spent_ + seconds > risk_;
 }
 
 Controller::Rows Controller::rows_worth(std::span<float> path_probs) const noexcept {
@@ -202,7 +219,7 @@ int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t
   double best_seconds = 0;
   size_t best = 0;
   for (size_t num_continued = 1;; num_continued = std::min(2 * num_continued, level.size())) {
-    const double seconds = track.costs().level.at(static_cast<int32_t>(num_continued), context_);
+    const double seconds = track.costs().level.at(static_cast<int32_t>(num_continued), draft_context_);
     if (is_too_risky(seconds)) break;
     const double gain = gain_with(num_continued) - without - rate_ * seconds;
     if (gain > best_gain) {
@@ -238,9 +255,10 @@ double Controller::record(const RoundResult& result) noexcept {
   } else {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();
-    double drafting = costs.begin.at(1, context_);
-    for (const int32_t num_rows : result.level_rows) drafting += costs.level.at(num_rows, context_);
-    seconds += drafting + costs.begin.at(result.num_caught_up, context_) - costs.begin.at(1, context_);
+    double drafting = costs.begin.at(1, begin_context_);
+    seconds += costs.begin.at(result.num_caught_up, begin_context_) - drafting;
+    for (const int32_t num_rows : result.level_rows) drafting += costs.level.at(num_rows, draft_context_);
+    seconds += drafting;
     if (lookup_share_ < kMostLookupShare) {
       track.record_round(num_tokens - 1, (verifying + drafting) / plain_seconds_);
       credit_ += num_tokens * plain_seconds_ - seconds;

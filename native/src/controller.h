@@ -23,6 +23,8 @@ struct DraftChoice {
   bool draft;
   int32_t num_tokens;  // a round, whatever they cost; or kAsManyAsPay
   bool head = false;
+  // num_tokens are those of a dynamic tree, in which tokens of all sources compete.
+  bool tree = false;
   // What the draft model drafts is a chain whose length is fixed before: a device makes such rounds by itself.
   bool chain = false;
 
@@ -35,6 +37,7 @@ struct DraftChoice {
 struct Reach {
   int32_t num_levels = 0;
   int32_t num_behind = 1;  // tokens that its first pass would run
+  int32_t context = 0;     // tokens that it sees before those
 };
 
 struct RoundState {
@@ -99,6 +102,8 @@ class Controller final : public DraftPace {
   // Of the sources that run a model; `without` is what the round would do otherwise.
   Arm best_draft(const RoundState& state, const Arm& without) noexcept;
   RoundPlan pinned_plan(const RoundState& state) const noexcept;
+  // Of the source that is to draft.
+  void begin_draft(const RoundPlan& plan, const RoundState& state) noexcept;
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Whether the round would risk too much of the credit if it took so much longer.
@@ -125,7 +130,10 @@ class Controller final : public DraftPace {
   double plain_seconds_ = 0;
   double rate_ = 0;   // tokens a second that time is worth
   double spent_ = 0;  // seconds, by the costs, that drafting has taken so far
+  double risk_ = 0;   // seconds that it may take
   int32_t context_ = 0;
+  int32_t begin_context_ = 0;  // of the source's first pass
+  int32_t draft_context_ = 0;  // of its further ones
   int32_t most_drafted_ = 0;
   float lookup_share_ = 0;  // probability that a looked-up token is the next one
 };

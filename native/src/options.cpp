@@ -55,8 +55,13 @@ void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
     fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
   }
   const int32_t source = options.draft_source;
-  if (source != PF_DRAFT_AUTO && source != PF_DRAFT_MODEL && source != PF_DRAFT_HEAD) {
+  const bool with_lookup = source == PF_DRAFT_LOOKUP_MODEL || source == PF_DRAFT_LOOKUP_HEAD;
+  if (source == PF_DRAFT_PLAIN || source == PF_DRAFT_LOOKUP) {
     fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but a tree is drafted by the draft model or the head");
+  }
+  if (with_lookup && !is_dynamic) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source,
+         ", but only in a tree of tree_nodes looked-up tokens compete with those of a model");
   }
   if (is_sparse && source == PF_DRAFT_MODEL) {
     fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but tree_parents are for heads");

@@ -18,15 +18,21 @@ bool has_tree(const pf_generate_options& options) {
 
 // Where no source is named, the draft model is meant where there is one.
 DraftChoice choice_of(const pf_generate_options& options, bool has_draft, bool has_head) {
-  const bool by_head = options.draft_source == PF_DRAFT_HEAD || options.num_tree_parents > 0 ||
-                       (options.draft_source == PF_DRAFT_AUTO && !has_draft && has_head);
+  const int32_t source = options.draft_source;
+  const bool by_head = source == PF_DRAFT_HEAD || source == PF_DRAFT_LOOKUP_HEAD || options.num_tree_parents > 0 ||
+                       (source == PF_DRAFT_AUTO && !has_draft && has_head);
   if (has_tree(options)) {
-    return {.plain = false, .lookup = false, .draft = !by_head, .num_tokens = TokenTree::kMaxTokens, .head = by_head};
+    return {.plain = false,
+            .lookup = source == PF_DRAFT_LOOKUP_MODEL || source == PF_DRAFT_LOOKUP_HEAD,
+            .draft = !by_head,
+            .num_tokens = TokenTree::kMaxTokens,
+            .head = by_head,
+            .tree = options.tree_nodes > 0};
   }
   const int32_t num_tokens = options.num_draft_tokens;
   if (num_tokens == 0) return {.plain = true, .lookup = false, .draft = false, .num_tokens = 0};
   const bool is_auto = num_tokens == PF_AS_MANY_AS_PAY;
-  switch (options.draft_source) {
+  switch (source) {
     case PF_DRAFT_MODEL:
       return {.plain = false, .lookup = false, .draft = true, .num_tokens = num_tokens};
     case PF_DRAFT_LOOKUP:
@@ -159,10 +165,12 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
     state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
     state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
+    state.draft.context = num_tokens - begin - state.draft.num_behind;
   }
   if (choice_.head) {
     state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
     state.head.num_behind = std::max(head_state_.num_rows, 1);
+    state.head.context = num_tokens - state.head.num_behind;
   }
   if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);

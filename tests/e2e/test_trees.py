@@ -33,6 +33,7 @@ TREES: tuple[GenerateKeywords, ...] = (
     {"tree": "dynamic", "tree_nodes": 1},
     {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 40, "tree_depth": 40},
+    {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 8, "source": "lookup+draft"},
 )
 NAMES = ["chain" if len(str(tree["tree"])) > 9 else "-".join(str(value) for value in tree.values()) for tree in TREES]
 NUM_PROMPTS = 54

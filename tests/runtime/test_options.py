@@ -100,8 +100,15 @@ def test_a_source_that_the_bundle_lacks_is_refused(source: str) -> None:
 
 
 def test_a_tree_is_the_draft_models() -> None:
-    with pytest.raises(InvalidArgumentError, match="the draft model drafts it"):
+    with pytest.raises(InvalidArgumentError, match="the draft model or the head drafts it"):
         GenerateOptions(tree="2-1", source="lookup").to_request(has_draft=True, max_draft_tokens=8)
+
+
+def test_looked_up_tokens_have_places_in_dynamic_trees_only() -> None:
+    request = GenerateOptions(tree="dynamic", source="lookup+draft").to_request(has_draft=True, max_draft_tokens=8)
+    assert (request.tree_nodes, request.draft_source) == (8, DraftSource.LOOKUP_MODEL)
+    with pytest.raises(InvalidArgumentError, match="only a dynamic tree has places for looked-up tokens"):
+        GenerateOptions(tree="2-1", source="lookup+draft").to_request(has_draft=True, max_draft_tokens=8)
 
 
 def test_drafting_without_a_draft_or_beyond_the_engines_limit_is_refused() -> None:
