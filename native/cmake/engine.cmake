@@ -68,6 +68,7 @@ set(pilotfish_engine_sources
   src/logprob_report.cpp
   src/request.cpp
   src/request_prompt.cpp
+  src/device_outcome.cpp
   src/request_device.cpp
   src/process_logits.cpp)
 set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
@@ -78,6 +79,7 @@ set(pilotfish_engine_tests
   calibration_test
   controller_test
   cuda_library_test
+  device_round_test
   cuda_memory_plan_test
   kv_blocks_test
   likeliest_test

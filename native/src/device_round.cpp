@@ -64,7 +64,8 @@ bool DeviceRound::serves(const pf_generate_options& options) noexcept {
   const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
                               options.presence_penalty != 0 || options.frequency_penalty != 0 ||
                               options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
-  const bool has_tree = options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_draft_temperatures > 0;
+  const bool has_tree = options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0 ||
+                        options.num_draft_temperatures > 0;
   return !changes_scores && !has_tree && options.typical_p >= 1 && options.typical_epsilon == 0 &&
          options.num_top_logprobs == 0;
 }

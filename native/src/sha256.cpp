@@ -135,9 +135,10 @@ void Sha256::update(const void* data, size_t num_bytes) {
 
 std::string Sha256::finish() {
   uint8_t tail[128] = {};
-  std::copy_n(pending_.data(), num_pending_, tail);
-  tail[num_pending_] = 0x80;
-  const size_t num_blocks = num_pending_ < 56 ? 1 : 2;
+  const size_t num_pending = num_pending_ % 64;  // it is less: for the compiler, which warns otherwise (GCC 13)
+  std::copy_n(pending_.data(), num_pending, tail);
+  tail[num_pending] = 0x80;
+  const size_t num_blocks = num_pending < 56 ? 1 : 2;
   const uint64_t num_bits = 8 * num_bytes_;
   for (int i = 0; i < 8; ++i) tail[64 * num_blocks - 1 - i] = static_cast<uint8_t>(num_bits >> (8 * i));
   compress_(state_.data(), tail, num_blocks);

@@ -1,0 +1,127 @@
+// The host's part of rounds on a device: which requests have them, how long their chains are, and what is made of their
+// outcome. The kernels are tested on a GPU.
+#include "device_round.h"
+
+#include <functional>
+#include <span>
+
+#include "check.h"
+#include "device_outcome.h"
+#include "options.h"
+
+namespace {
+
+using namespace pilotfish;
+
+pf_generate_options plain_options() {
+  pf_generate_options options;
+  pf_generate_options_init(&options);
+  return options;
+}
+
+void test_options_that_need_the_logits_are_not_served() {
+  CHECK(DeviceRound::serves(plain_options()));
+  pf_generate_options sampled = plain_options();
+  sampled.temperature = 0.7f;
+  sampled.top_k = 40;
+  sampled.top_p = 0.9f;
+  sampled.min_p = 0.05f;
+  CHECK(DeviceRound::serves(sampled));
+
+  static const int32_t widths[] = {2, 1};
+  static const int32_t parents[] = {-1, 0};
+  static const float temperatures[] = {0.5f};
+  static const pf_logit_bias bias[] = {{3, 1.0f}};
+  const std::function<void(pf_generate_options&)> changes[] = {
+      [](auto& o) { o.logit_bias = bias, o.num_logit_bias = 1; },
+      [](auto& o) { o.repetition_penalty = 1.1f; },
+      [](auto& o) { o.presence_penalty = 0.5f; },
+      [](auto& o) { o.frequency_penalty = 0.5f; },
+      [](auto& o) { o.no_repeat_ngram_size = 3; },
+      [](auto& o) { o.min_new_tokens = 2; },
+      [](auto& o) { o.mask = [](void*, const int32_t*, size_t, uint32_t*) -> int32_t { return 0; }; },
+      [](auto& o) { o.typical_p = 0.9f; },
+      [](auto& o) { o.typical_epsilon = 0.3f; },
+      [](auto& o) { o.num_top_logprobs = 1; },
+      [](auto& o) { o.tree_widths = widths, o.num_tree_widths = 2; },
+      [](auto& o) { o.tree_nodes = 8; },
+      [](auto& o) { o.tree_parents = parents, o.num_tree_parents = 2; },
+      [](auto& o) { o.draft_temperatures = temperatures, o.num_draft_temperatures = 1; },
+  };
+  for (const auto& change : changes) {
+    pf_generate_options options = sampled;
+    change(options);
+    CHECK(!DeviceRound::serves(options));
+  }
+}
+
+void test_settings() {
+  pf_generate_options options = plain_options();
+  CHECK_EQ(DeviceRound::settings_of(options).inverse_temperature, 1.0f);  // greedy: not used, and finite
+  options.temperature = 0.5f;
+  options.top_k = 7;
+  options.seed = (uint64_t{5} << 32) | 9;
+  const RoundSettings settings = DeviceRound::settings_of(options);
+  CHECK_EQ(settings.inverse_temperature, 2.0f);
+  CHECK_EQ(settings.top_k, 7);
+  CHECK_EQ(settings.key[0], 9u);
+  CHECK_EQ(settings.key[1], 5u);
+}
+
+void test_chain_lengths() {
+  CHECK_EQ(DeviceRound::chain_length(13, 13), 13);  // the request's own
+  CHECK_EQ(DeviceRound::chain_length(0, 13), 0);
+  CHECK_EQ(DeviceRound::chain_length(1, 13), 1);
+  CHECK_EQ(DeviceRound::chain_length(11, 13), 8);
+  CHECK_EQ(DeviceRound::chain_length(12, 13), 12);
+  CHECK_EQ(DeviceRound::chain_length(62, 63), 48);
+}
+
+RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {
+  RoundOutcome outcome{};
+  for (size_t i = 0; i < drafted.size(); ++i) outcome.drafted_ids[i] = drafted[i];
+  outcome.num_accepted = num_accepted;
+  outcome.next_id = next_id;
+  return outcome;
+}
+
+void test_a_chain_becomes_a_tree() {
+  const int32_t ids[] = {5, 6, 5};
+  RoundOutcome outcome = outcome_of(ids, 0, 1);
+  outcome.drafted_probs[0] = 0.5f;
+  outcome.drafted_probs[2] = 0.25f;  // and 0 of the second
+  Draft draft;
+  draft.clear({3, 3}, 10);
+  write_chain(outcome, 3, draft);
+  CHECK_EQ(draft.tree.size(), 3);
+  for (int32_t i = 0; i < 3; ++i) {
+    CHECK_EQ(draft.tree[i].id, ids[i]);
+    CHECK_EQ(draft.tree[i].parent, i - 1);
+    CHECK_EQ(draft.tree[i].draft_row, i < 2 ? i + 1 : 0);
+  }
+  CHECK_EQ(draft.num_level_passes, 2);
+  CHECK_EQ(draft.tree[0].guess.confidence, 0.5f);
+}
+
+void test_nothing_is_accepted_after_the_end() {
+  Sampler sampler(16);
+  const TokenChooser chooser({}, sampler, {.end_ids = {2}}, {1, 8, 16});
+  const int32_t ids[] = {5, 2, 6};
+  const Accepted all = accepted_of(outcome_of(ids, 1, 9), chooser);
+  CHECK_EQ(all.num_accepted, 1);
+  CHECK_EQ(all.path[0], 0);
+  CHECK_EQ(all.next_id, 9);
+  CHECK_EQ(accepted_of(outcome_of(ids, 3, 9), chooser).num_accepted, 2);
+  CHECK_EQ(accepted_of(outcome_of(ids, 0, 9), chooser).num_accepted, 0);
+}
+
+}  // namespace
+
+int main() {
+  test_options_that_need_the_logits_are_not_served();
+  test_settings();
+  test_chain_lengths();
+  test_a_chain_becomes_a_tree();
+  test_nothing_is_accepted_after_the_end();
+  return check::result();
+}
