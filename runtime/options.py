@@ -142,8 +142,9 @@ class GenerateOptions:
     tree: str | None = None
     """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
     a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
-    tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of
-    them. Its tokens must fit the engine's max_draft_tokens."""
+    tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a
+    list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of them. Its tokens must fit the engine's
+    max_draft_tokens."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
