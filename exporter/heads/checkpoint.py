@@ -192,7 +192,7 @@ def _with_scales_applied(tensors: dict[str, torch.Tensor], name: str) -> dict[st
             continue
         if scale.ndim != 2 or len(scale) != len(codes) or codes.shape[1] % scale.shape[1]:  # noqa: PLR2004
             raise CheckpointError(f"{name}: {key} is {list(scale.shape)}, which does not divide {list(codes.shape)}")
-        groups = codes.float().unflatten(1, (scale.shape[1], -1))
+        groups = codes.float().reshape(len(codes), scale.shape[1], -1)
         plain[key.removesuffix(_SCALE)] = (groups * scale.float()[..., None]).flatten(1)
     return plain
 

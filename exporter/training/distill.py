@@ -128,7 +128,7 @@ class _Run:
         """The rows with only what the earlier drafts miss."""
         self._progress.phase(f"what earlier drafts miss in {name}", len(rows) * rows.header.length)
         drafts = [
-            (path, read_draft(path, target).to(self._accelerator.device, target.head.dtype))  # type: ignore[arg-type]
+            (path, read_draft(path, target).to(self._accelerator.device, target.head.dtype))
             for path in self._options.earlier
         ]
         with self._clock.phase("earlier drafts"), self._accelerator.main_process_first():

@@ -99,7 +99,7 @@ class _Layer(nn.Module):
             self.hidden_norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
         self.self_attn = _Attention(config, 2 * hidden if joins else hidden)
         self.post_attention_layernorm = LlamaRMSNorm(hidden, config.rms_norm_eps)
-        self.mlp = LlamaMLP(config)
+        self.mlp = LlamaMLP(config)  # type: ignore[no-untyped-call]
 
     def forward(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
         """Embeddings and states [rows, length, hidden] -> next states."""
@@ -140,9 +140,9 @@ class EagleStudent(Student):
         hidden = target.hidden_size
         if self._is_third:
             self.fc.weight[:, -hidden:] += torch.eye(hidden)
-            head, decoder = target.head.float().cpu(), target.model.base_model
+            head, decoder = target.head.float().cpu(), cast("Any", target.model.base_model)
             self.lm_head.weight.copy_(head if self.ids is None else head[self.ids])
-            self.norm.weight.copy_(decoder.norm.weight.float().cpu())  # type: ignore[operator, union-attr]
+            self.norm.weight.copy_(decoder.norm.weight.float().cpu())
         else:
             self.fc.weight[:, hidden:] += torch.eye(hidden)
             nn.init.zeros_(self.fc.bias)
@@ -159,7 +159,8 @@ class EagleStudent(Student):
 
     def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:
         """Unrolls `depth` steps over the text's own tokens."""
-        shape, guesses, earlier = self._shape, [], []
+        shape, guesses = self._shape, []
+        earlier: list[tuple[Tensor, Tensor]] = []
         state = self.fc(torch.cat(seen.streams, dim=-1)) if self._is_third else seen.hidden
         if self.training and shape.noise:
             state = state + (torch.rand_like(state) * 2 - 1) * shape.noise

@@ -60,7 +60,7 @@ class SpeculatorStudent(Student):
         spread = 1 / math.sqrt(self._shape.inner_dim)
         rows = project_embedding(target.head.float().cpu(), self._shape.inner_dim)
         for module in (*self.emb, *self.head):
-            module.weight.copy_(rows * (spread / rows.std()))  # type: ignore[operator, union-attr]
+            module.weight.copy_(rows * (spread / rows.std()))
         for linear in self.proj:
             nn.init.trunc_normal_(linear.weight, 0, spread)  # type: ignore[arg-type]
 
