@@ -4,6 +4,8 @@
 #include <array>
 #include <functional>
 
+#include "chain_lengths.h"
+
 namespace pilotfish {
 namespace {
 
@@ -22,8 +24,6 @@ constexpr double kRisk = 0.5;
 
 // Rounds over which the catching up of a draft's cache is spread.
 constexpr float kMostAmortised = 64;
-// Of chains of a fixed length, few: a device records each.
-constexpr std::array kChainLengths{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
 // Children of a token that a further level is expected to give.
 constexpr int32_t kForeseenChildren = 3;
 

@@ -1,9 +1,9 @@
 #include "device_round.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
+#include "chain_lengths.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -82,8 +82,7 @@ RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexc
 
 int32_t DeviceRound::chain_length(int32_t most, int32_t usual) noexcept {
   if (most == usual || most == 0) return most;
-  constexpr std::array kLengths{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
-  return *(std::upper_bound(kLengths.begin(), kLengths.end(), most) - 1);
+  return chain_length_within(most);
 }
 
 const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {

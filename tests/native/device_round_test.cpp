@@ -72,9 +72,10 @@ void test_chain_lengths() {
   CHECK_EQ(DeviceRound::chain_length(13, 13), 13);  // the request's own
   CHECK_EQ(DeviceRound::chain_length(0, 13), 0);
   CHECK_EQ(DeviceRound::chain_length(1, 13), 1);
-  CHECK_EQ(DeviceRound::chain_length(11, 13), 8);
-  CHECK_EQ(DeviceRound::chain_length(12, 13), 12);
-  CHECK_EQ(DeviceRound::chain_length(62, 63), 48);
+  CHECK_EQ(DeviceRound::chain_length(6, 13), 5);
+  CHECK_EQ(DeviceRound::chain_length(7, 13), 7);
+  CHECK_EQ(DeviceRound::chain_length(12, 13), 11);
+  CHECK_EQ(DeviceRound::chain_length(62, 63), 47);
 }
 
 RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {
