@@ -96,7 +96,10 @@ def check_parity(
         original = original[:, list(plan.logit_ids)]
     advance()
     parity = Parity(*compare(same, exported), *compare(original, exported), float(len(ids)))
-    check_kl(graph.stem, parity, {weight.format for weight in plan.weights.values()})
+    formats = {weight.format for weight in plan.weights.values()}
+    check_integers(graph.stem, parity, formats)
+    limit = max(_TOLERANCES[item].original_kl for item in formats)
+    _check(graph.stem, "the original weights", parity.original_kl, limit)
     return parity, tap_reference(ids, taps, expected_streams) if taps else None
 
 
@@ -196,20 +199,18 @@ def _log_softmax(logits: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def check_kl(name: str, parity: Parity, formats: set[str]) -> None:
-    """Compares with the tolerance of the coarsest format used.
+def check_integers(name: str, parity: Parity, formats: set[str]) -> None:
+    """Whether the graph computes what torch does with the stored integers, by the tolerance of the coarsest format.
 
     Raises:
         ParityError: KL over it.
     """
-    used = [_TOLERANCES[item] for item in formats]
-    limits = {
-        "the same integers": (parity.kl, max(item.kl for item in used)),
-        "the original weights": (parity.original_kl, max(item.original_kl for item in used)),
-    }
-    for reference, (kl, limit) in limits.items():
-        if not kl <= limit:  # also catches not-a-number
-            raise ParityError(
-                f"{name} differs from torch on {reference}: KL {kl:.4g} nats a token, the limit is {limit:g}; "
-                "try a finer weight format, or turn the parity check off"
-            )
+    _check(name, "the same integers", parity.kl, max(_TOLERANCES[item].kl for item in formats))
+
+
+def _check(name: str, reference: str, kl: float, limit: float) -> None:
+    if not kl <= limit:  # also catches not-a-number
+        raise ParityError(
+            f"{name} differs from torch on {reference}: KL {kl:.4g} nats a token, the limit is {limit:g}; "
+            "try a finer weight format, or turn the parity check off"
+        )
