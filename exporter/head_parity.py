@@ -38,7 +38,7 @@ def check_head_parity(
 ) -> Parity:
     """Runs the head's graphs in `folder` and torch on the same streams, and compares the logits of all outputs.
 
-    What quantisation costs is reported and no error: a head cannot change the text, and acceptance says what it is worth.
+    What quantisation costs is reported and no error: a head cannot change the text, acceptance says what it is worth.
 
     Raises:
         ParityError: KL against torch on the same integers over the tolerance of the head's format.
