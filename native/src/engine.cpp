@@ -72,7 +72,9 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
   // They share the device and its stream too: what one enqueues follows what the other did.
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
   if (manifest.draft) {
-    draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
+    ModelLimits draft_limits = limits;
+    draft_limits.max_hidden = 0;
+    draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, draft_limits);
     draft_rows_.emplace(*draft_, options.prefill_chunk);
     drafter_.emplace(*draft_rows_, num_ids_);
   }

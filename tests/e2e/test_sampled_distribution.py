@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import tiny_heads
 import torch
+from fitted_heads import EXACT, KINDS, TorchTarget, export_with, fitted_head
+from head_bundles import agreeing_bundle
+from tiny_bundles import toy_tokenizer
 
 from pilotfish import Engine
 from pilotfish.bindings import Model
@@ -50,6 +54,31 @@ DRAFTING: tuple[GenerateKeywords, ...] = (
     {"tree": "2-2", "draft_temperatures": (0.6, 1.5)},
     {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
 )
+
+
+HEAD_DRAFTING: tuple[GenerateKeywords, ...] = (
+    {"num_draft_tokens": 2},
+    {"num_draft_tokens": None},
+    {"tree": "3"},
+    {"tree": "2-2", "draft_temperatures": (0.6, 1.5)},
+    {"tree": "[[0], [1], [0, 0], [0, 1]]"},
+    {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
+    {"source": "lookup+head", "num_draft_tokens": 2},
+)
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "eagle", "eagle3"])
+def toy_with_head(
+    request: pytest.FixtureRequest, checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("toy_head")
+    if request.param in KINDS:
+        head = tiny_heads.save_head(folder / "head", *fitted_head(request.param, TorchTarget(checkpoints["toy"])))
+        bundle = export_with(folder / "bundle", checkpoints["toy"], head, EXACT)
+    else:
+        bundle = agreeing_bundle(folder, request.param, toy_tokenizer(10), EXACT)
+    with Engine(bundle, threads=1) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +155,20 @@ def test_triples_follow_the_target(toy: Engine, name: str, drafting: GenerateKey
     probabilities = exact(toy, OPTIONS[name], Model.TARGET)
     assert sum(probabilities.values()) == pytest.approx(1.0)
     assert p_value(sampled(toy, OPTIONS[name], drafting), probabilities) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("drafting", HEAD_DRAFTING, ids=lambda drafting: "-".join(map(str, drafting.values())))
+@pytest.mark.parametrize("name", ["plain softmax", "all of them"])
+def test_triples_drafted_by_a_head_follow_the_target(
+    toy_with_head: Engine, name: str, drafting: GenerateKeywords
+) -> None:
+    options = OPTIONS[name]
+    drafting = {"source": "head", **drafting}
+    sample = toy_with_head.generate(PROMPT, max_new_tokens=60, ignore_eos=True, seed=1, **drafting, **options)  # type: ignore[arg-type]
+    assert drafting.get("num_draft_tokens", 1) is None or 0 < sample.stats.num_accepted < sample.stats.num_drafted
+    assert (
+        p_value(sampled(toy_with_head, options, drafting), exact(toy_with_head, options, Model.TARGET)) > SIGNIFICANCE
+    )
 
 
 def test_the_test_would_notice_the_drafts_distribution(toy: Engine) -> None:
