@@ -77,6 +77,7 @@ set(pilotfish_engine_tests
   accept_test
   accept_tree_test
   calibration_test
+  confidence_rates_test
   controller_test
   cuda_library_test
   device_round_test

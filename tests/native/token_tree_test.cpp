@@ -137,9 +137,31 @@ void test_prune_keeps_the_likeliest_paths() {
   CHECK_EQ(pruned.size(), 0);
 }
 
+// Another drafter agrees with a token: it is likelier, and so is what hangs below it.
+void test_raised_probabilities() {
+  TokenTree tree;
+  tree.add(10, TokenTree::kRoot, 0.5f, Source::kLookup);
+  tree.add(11, 0, 0.5f, Source::kLookup);
+  tree.add(12, TokenTree::kRoot, 0.25f);
+  tree.raise_prob(0, 0.25f);
+  CHECK_EQ(tree[0].prob, 0.5f);
+  tree.raise_prob(0, 0.75f);
+  CHECK_EQ(tree[0].path_prob, 0.75f);
+  CHECK_EQ(tree[1].path_prob, 0.375f);
+  CHECK_EQ(tree[2].path_prob, 0.25f);
+  tree.set_guess(2, {1, 0.3f});
+  tree.prune(2);
+  CHECK(tree.size() == 2 && tree[1].path_prob == 0.375f);
+  tree.add(13, 0, 0.125f);
+  tree.set_guess(2, {1, 0.125f});
+  tree.prune(3);
+  CHECK(tree[2].guess.rank == 1 && tree[2].guess.confidence == 0.125f);
+}
+
 }  // namespace
 
 int main() {
+  test_raised_probabilities();
   test_chain();
   test_branches();
   test_what_is_refused();
