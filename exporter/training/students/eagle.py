@@ -21,6 +21,7 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
+from pilotfish.exporter.training.errors import TrainingOptionError
 from pilotfish.exporter.training.student import Student, shifted
 
 from .head_files import save_head
@@ -123,7 +124,7 @@ class EagleStudent(Student):
         layer = _Layer(self._config, joins=self._is_third)
         self._rotary = LlamaRotaryEmbedding(self._config)
         if self._is_third:
-            self.taps = shape.taps or (2, layers // 2, layers - 3)
+            self.taps = _taps(shape, layers)
             self.fc, self.midlayer = nn.Linear(3 * hidden, hidden, bias=False), layer
             self.norm = LlamaRMSNorm(hidden, self._config.rms_norm_eps)
             self.lm_head = nn.Linear(hidden, self._vocab if ids is None else len(ids), bias=False)
@@ -225,6 +226,21 @@ class EagleStudent(Student):
             f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, {scored} tokens scored, "
             f"unrolled {self.depth} steps"
         )
+
+
+def _taps(shape: EagleShape, num_layers: int) -> tuple[int, ...]:
+    """The layers whose input the head reads.
+
+    Raises:
+        TrainingOptionError: the target has no three such layers.
+    """
+    taps = shape.taps or (2, num_layers // 2, num_layers - 3)
+    if len(set(taps)) != len(taps) or not all(0 <= tap <= num_layers for tap in taps):
+        raise TrainingOptionError(
+            f"taps are {', '.join(map(str, taps))}; the target has {num_layers} layers, give three different of 0 to "
+            f"{num_layers}"
+        )
+    return taps
 
 
 def _visible(batch: Batch) -> Tensor:

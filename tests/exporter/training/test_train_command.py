@@ -42,6 +42,38 @@ def test_trains_and_shows_scores(inputs: tuple[str, ...], tmp_path: Path, cli: C
     assert "pilotfish train draft" in (tmp_path / "draft" / "README.md").read_text()
 
 
+def test_trains_a_head_and_shows_acceptance_by_position(
+    inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine
+) -> None:
+    head = ("--num-heads", 2, *TINY[TINY.index("--device") :])
+    finished = cli("train", "medusa", *inputs, *head, "--out", tmp_path / "head", "--json", "-")
+    assert finished.exit_code == 0, finished.err
+    numbers = json.loads(finished.out.splitlines()[-1])
+    assert numbers["kind"] == "medusa"
+    assert f"pilotfish export TARGET --head {tmp_path / 'head'}" in finished.out.replace("\n", " ")
+    line = next(line for line in finished.err.splitlines() if "text 3/3, held out" in line)
+    assert " sampled, greedy " in line
+    assert (tmp_path / "head" / "model.safetensors").is_file()
+    assert "pilotfish train medusa" in (tmp_path / "head" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("eagle", ["--version", "2"], "version is 2; EAGLE heads of version 1 and 3 can be trained"),
+        ("mlp", ["--tie", "maybe"], "'maybe' is neither yes nor no"),
+        ("medusa", ["--num-heads", "9"], "num_heads is 9"),
+        ("eagle", ["--taps", "0,1,7"], "the target has 2 layers"),
+    ],
+)
+def test_bad_input_of_heads_is_one_line(  # noqa: PLR0917 - by pytest
+    inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine, kind: str, arguments: list[str], message: str
+) -> None:
+    finished = cli("train", kind, *inputs, *TINY[TINY.index("--device") :], "--out", tmp_path / "head", *arguments)
+    assert finished.exit_code == 2
+    assert message in finished.err.splitlines()[-1]
+
+
 def test_the_time_limit_has_a_code_of_its_own(inputs: tuple[str, ...], tmp_path: Path, cli: CommandLine) -> None:
     command = ("train", "draft", *inputs, *TINY, "--out", tmp_path / "draft")
     assert cli(*command, "--time-limit", 1e-6).exit_code == 75

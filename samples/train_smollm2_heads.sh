@@ -1,0 +1,43 @@
+#!/bin/sh
+# Trains a head for SmolLM2-135M-Instruct on one GPU, without network; with `torchrun` in front of the module (see the
+# last lines) on several. Run it again after a kill, a full disk or the time limit (exit status 75): it continues.
+#
+#   [WRITTEN=RUN] samples/train_smollm2_heads.sh KIND TARGET TEXT PROMPTS OUT [further flags]
+#
+#   KIND     eagle, medusa or mlp
+#   WRITTEN  OUT of an earlier run of any kind: its text is read, the target does not write again
+#   TARGET   SmolLM2-135M-Instruct as a folder or a .gguf file
+#   TEXT     folder of .txt files; a manifest.json in it may name their licences
+#   PROMPTS  JSON lines with "prompt" and "category": never trained on, the card reports acceptance on them
+#   OUT      folder of the head: pilotfish export TARGET --head OUT --out BUNDLE
+#   flags    such as --time-limit 540, --self-text-steps 10000, --initial-head OTHER, or
+#            --text-steps 2500 for the first stage on ordinary text, which is left out here
+#
+# Several runs may share one GPU. samples/smollm2-heads.md has the numbers of these commands, and what they lack.
+set -eu
+
+if [ $# -lt 5 ]; then
+    sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+kind=$1 target=$2 text=$3 prompts=$4 out=$5
+shift 5
+case $kind in
+eagle) own="--unroll 5 --decay 0.85 --draft-vocab 8192 --self-text-steps 1150 --self-text-rate 1e-3" ;;
+medusa) own="--num-heads 4 --blocks 3 --decay 0.9 --self-text-steps 400 --self-text-rate 1e-3" ;;
+mlp) own="--stages 3 --inner 256 --self-text-steps 450 --self-text-rate 2e-3" ;;
+*)
+    echo "KIND is $kind; choose eagle, medusa or mlp" >&2
+    exit 2
+    ;;
+esac
+
+export HF_HUB_OFFLINE=1
+# several GPUs: exec torchrun --standalone --nproc-per-node GPUS -m pilotfish.exporter.training "$kind" ...
+# shellcheck disable=SC2086  # the recipe is several flags
+exec python -m pilotfish.exporter.training "$kind" \
+    --target "$target" --data "$text" --out "$out" --evaluation-prompts "$prompts" ${WRITTEN:+--written "$WRITTEN"} \
+    $own --text-steps 0 --self-text-length 1024 --self-text-warmup 40 --batch-tokens 32768 \
+    --write-tokens 6500000 --write-batch 2560 --write-prompt 512 --write-answer 384 \
+    --write-temperatures 0,0,0,0.8 --excerpt-share 0.4 --evaluate-every 100 --checkpoint-every 300 --patience 1000 \
+    --seed 0 "$@"
