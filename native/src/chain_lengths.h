@@ -16,4 +16,14 @@ inline int32_t chain_length_within(int32_t most) noexcept {
   return *(std::upper_bound(kChainLengths.begin(), kChainLengths.end(), most) - 1);
 }
 
+// Passes of both models in recorded rounds, which are kept while they are at most so many: those used last.
+inline constexpr int32_t kMostRecordedPasses = 128;
+
+// Of the rounds of all lengths up to max_drafted, plain ones included, greedy and sampled.
+inline int32_t num_recorded_passes(int32_t max_drafted) noexcept {
+  int32_t num_passes = 1;
+  for (const int32_t length : kChainLengths) num_passes += length <= max_drafted ? length + 1 : 0;
+  return std::min(2 * num_passes, kMostRecordedPasses);
+}
+
 }  // namespace pilotfish

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "chain_lengths.h"
+#include "round_kernels.h"
+
 namespace pilotfish {
 namespace {
 
@@ -95,6 +98,12 @@ uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t num_recorded = 2 * std::min<uint64_t>(sizes.num_outputs, kSplitRows);
   return scratch_bytes(model, sizes) + arena_bytes(model, sizes) + buffer_bytes(model, sizes) +
          num_recorded * kRecordedPassBytes;
+}
+
+uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
+  const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
+  const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
+  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + kSmall;
 }
 
 }  // namespace pilotfish

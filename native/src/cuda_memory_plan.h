@@ -32,5 +32,7 @@ uint64_t cuda_repacked_bytes(const ModelEntry& model);
 uint64_t cuda_weight_bytes(const ModelEntry& model);
 // Scratch of the operators, inputs, logits, ONNX Runtime's arena and captured passes.
 uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes);
+// Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
+uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits);
 
 }  // namespace pilotfish

@@ -120,14 +120,30 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
 }
 
 void DeviceRound::launch(Kind kind) {
-  for (Recorded& recorded : recorded_) {
-    if (recorded.kind != kind) continue;
-    if (!recorded.graph) recorded.graph = device_->record([&] { enqueue(kind); });
-    return recorded.graph->launch();
+  const auto found = std::ranges::find(recorded_, kind, &Recorded::kind);
+  if (found == recorded_.end()) {
+    // The first one runs as it is: ONNX Runtime's memory for its shapes must exist before a recording.
+    enqueue(kind);
+    recorded_.push_back({kind, nullptr});
+    return;
   }
-  // The first one runs as it is: ONNX Runtime's memory for its shapes must exist before a recording.
-  recorded_.push_back({kind, nullptr});
-  enqueue(kind);
+  std::rotate(found, found + 1, recorded_.end());
+  Recorded& recorded = recorded_.back();
+  if (!recorded.graph) {
+    forget_oldest(kind.num_drafted + 1);
+    recorded.graph = device_->record([&] { enqueue(kind); });
+  }
+  recorded.graph->launch();
+}
+
+void DeviceRound::forget_oldest(int32_t num_new_passes) {
+  int32_t num_passes = num_new_passes;
+  for (const Recorded& recorded : recorded_) num_passes += recorded.num_passes();
+  for (Recorded& recorded : recorded_) {
+    if (num_passes <= kMostRecordedPasses) return;
+    num_passes -= recorded.num_passes();
+    recorded.graph.reset();
+  }
 }
 
 void DeviceRound::enqueue(Kind kind) {

@@ -51,11 +51,14 @@ class DeviceRound {
   };
   struct Recorded {
     Kind kind;
-    std::unique_ptr<CudaGraph> graph;  // nullptr until its second round
+    std::unique_ptr<CudaGraph> graph;  // nullptr until its second round, and when it was forgotten
+
+    int32_t num_passes() const noexcept { return graph ? kind.num_drafted + 1 : 0; }
   };
 
   void set_inputs(const Chain& chain, const RoundSettings& settings);
   void launch(Kind kind);
+  void forget_oldest(int32_t num_new_passes);
   void enqueue(Kind kind);
   void enqueue_draft_step(int32_t step, bool is_greedy);
   template <typename Element>
@@ -73,8 +76,8 @@ class DeviceRound {
   RoundMemory memory_;
   const int32_t* logit_ids_ = nullptr;  // of a draft that scores few tokens
   const int32_t* logit_of_id_ = nullptr;
-  std::vector<int32_t> ids_;  // of the verification
-  std::vector<Recorded> recorded_;
+  std::vector<int32_t> ids_;        // of the verification
+  std::vector<Recorded> recorded_;  // the kind that was used last is the last one
 };
 
 }  // namespace pilotfish

@@ -52,7 +52,11 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
     return options.device == PF_DEVICE_CUDA ? cuda_pass_bytes(model, {num_rows, num_outputs, max_context, num_sms})
                                             : pass_bytes(model, num_rows, num_outputs);
   };
-  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) +
+  const uint64_t rounds =
+      options.device == PF_DEVICE_CUDA
+          ? cuda_round_bytes(manifest.draft ? options.max_draft_tokens : 0, manifest.target.num_logits)
+          : 0;
+  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) + rounds +
          distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
 }
 

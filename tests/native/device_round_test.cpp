@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "chain_lengths.h"
 #include "check.h"
 #include "device_outcome.h"
 #include "options.h"
@@ -78,6 +79,12 @@ void test_chain_lengths() {
   CHECK_EQ(DeviceRound::chain_length(62, 63), 47);
 }
 
+void test_recorded_rounds_are_bounded() {
+  CHECK_EQ(num_recorded_passes(0), 2);  // plain, greedy and sampled
+  CHECK_EQ(num_recorded_passes(2), 2 * (1 + 2 + 3));
+  CHECK_EQ(num_recorded_passes(63), kMostRecordedPasses);
+}
+
 RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {
   RoundOutcome outcome{};
   for (size_t i = 0; i < drafted.size(); ++i) outcome.drafted_ids[i] = drafted[i];
@@ -122,6 +129,7 @@ int main() {
   test_options_that_need_the_logits_are_not_served();
   test_settings();
   test_chain_lengths();
+  test_recorded_rounds_are_bounded();
   test_a_chain_becomes_a_tree();
   test_nothing_is_accepted_after_the_end();
   return check::result();
