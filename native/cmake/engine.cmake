@@ -25,6 +25,7 @@ set(pilotfish_engine_sources
   src/kv_cache.cpp
   src/hidden_rows.cpp
   src/model.cpp
+  src/recorded_rounds.cpp
   src/device_round.cpp
   src/head.cpp
   src/row_graph.cpp

@@ -24,7 +24,8 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Mode
       settings_(static_cast<RoundSettings*>(device_->allocate_host(sizeof(RoundSettings)))),
       outcome_(static_cast<RoundOutcome*>(device_->allocate_host(sizeof(RoundOutcome)))),
       device_settings_(memory<RoundSettings>(1)),
-      ids_(target.limits().max_outputs) {
+      ids_(target.limits().max_outputs),
+      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }) {
   const int32_t num_logits = std::max(target.num_logits(), draft ? draft->num_logits() : 0);
   memory_ = {.settings = device_settings_,
              .outcome = memory<RoundOutcome>(1),
@@ -87,7 +88,8 @@ int32_t DeviceRound::chain_length(int32_t most, int32_t usual) noexcept {
 
 const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {
   set_inputs(chain, settings);
-  launch({chain.num_drafted, is_greedy});
+  const RoundKind kind{chain.num_drafted, is_greedy};
+  recorded_.run(kind, [&] { enqueue(kind); });
   device_->synchronize();
   if (outcome_->is_broken) fail(PF_INTERNAL, "the model's logits are not numbers");
   return *outcome_;
@@ -119,34 +121,7 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
                       .num_outputs = 1});
 }
 
-void DeviceRound::launch(Kind kind) {
-  const auto found = std::ranges::find(recorded_, kind, &Recorded::kind);
-  if (found == recorded_.end()) {
-    // The first one runs as it is: ONNX Runtime's memory for its shapes must exist before a recording.
-    enqueue(kind);
-    recorded_.push_back({kind, nullptr});
-    return;
-  }
-  std::rotate(found, found + 1, recorded_.end());
-  Recorded& recorded = recorded_.back();
-  if (!recorded.graph) {
-    forget_oldest(kind.num_drafted + 1);
-    recorded.graph = device_->record([&] { enqueue(kind); });
-  }
-  recorded.graph->launch();
-}
-
-void DeviceRound::forget_oldest(int32_t num_new_passes) {
-  int32_t num_passes = num_new_passes;
-  for (const Recorded& recorded : recorded_) num_passes += recorded.num_passes();
-  for (Recorded& recorded : recorded_) {
-    if (num_passes <= kMostRecordedPasses) return;
-    num_passes -= recorded.num_passes();
-    recorded.graph.reset();
-  }
-}
-
-void DeviceRound::enqueue(Kind kind) {
+void DeviceRound::enqueue(RoundKind kind) {
   const int32_t num_rows = kind.num_drafted + 1;
   device_->upload(device_settings_, settings_, sizeof *settings_);
   target_.upload();

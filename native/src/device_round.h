@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "cuda_device.h"
 #include "model.h"
 #include "pilotfish.h"
+#include "recorded_rounds.h"
 #include "round_kernels.h"
 
 namespace pilotfish {
@@ -44,22 +44,8 @@ class DeviceRound {
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
 
  private:
-  struct Kind {
-    int32_t num_drafted;
-    bool is_greedy;
-    bool operator==(const Kind&) const = default;
-  };
-  struct Recorded {
-    Kind kind;
-    std::unique_ptr<CudaGraph> graph;  // nullptr until its second round, and when it was forgotten
-
-    int32_t num_passes() const noexcept { return graph ? kind.num_drafted + 1 : 0; }
-  };
-
   void set_inputs(const Chain& chain, const RoundSettings& settings);
-  void launch(Kind kind);
-  void forget_oldest(int32_t num_new_passes);
-  void enqueue(Kind kind);
+  void enqueue(RoundKind kind);
   void enqueue_draft_step(int32_t step, bool is_greedy);
   template <typename Element>
   Element* memory(size_t count);
@@ -76,8 +62,8 @@ class DeviceRound {
   RoundMemory memory_;
   const int32_t* logit_ids_ = nullptr;  // of a draft that scores few tokens
   const int32_t* logit_of_id_ = nullptr;
-  std::vector<int32_t> ids_;        // of the verification
-  std::vector<Recorded> recorded_;  // the kind that was used last is the last one
+  std::vector<int32_t> ids_;  // of the verification
+  RecordedRounds recorded_;
 };
 
 }  // namespace pilotfish

@@ -3,12 +3,15 @@
 #include "device_round.h"
 
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "chain_lengths.h"
 #include "check.h"
 #include "device_outcome.h"
 #include "options.h"
+#include "recorded_rounds.h"
+#include "status.h"
 
 namespace {
 
@@ -79,7 +82,60 @@ void test_chain_lengths() {
   CHECK_EQ(DeviceRound::chain_length(62, 63), 47);
 }
 
-void test_recorded_rounds_are_bounded() {
+// Counts what happens to the recordings of rounds.
+struct Recorder {
+  struct Graph : CudaGraph {
+    explicit Graph(Recorder& owner) : recorder(owner) {}
+    ~Graph() override { ++recorder.num_forgotten; }
+    void launch() override { ++recorder.num_launched; }
+    Recorder& recorder;
+  };
+
+  int num_enqueued = 0, num_recorded = 0, num_launched = 0, num_forgotten = 0;
+  RecordedRounds rounds{[this](const RecordedRounds::Enqueue& enqueue) {
+    enqueue();
+    ++num_recorded;
+    return std::make_unique<Graph>(*this);
+  }};
+
+  void run(RoundKind kind) {
+    rounds.run(kind, [this] { ++num_enqueued; });
+  }
+};
+
+void test_a_round_is_recorded_the_second_time() {
+  Recorder recorder;
+  for (int i = 0; i < 4; ++i) recorder.run({4, true});
+  CHECK_EQ(recorder.num_enqueued, 2);  // as it is, and into the recording
+  CHECK_EQ(recorder.num_recorded, 1);
+  CHECK_EQ(recorder.num_launched, 3);
+  recorder.run({4, false});  // another kind
+  CHECK_EQ(recorder.num_recorded, 1);
+  CHECK_EQ(recorder.rounds.num_passes(), 5);
+}
+
+void test_a_failed_first_round_is_none() {
+  Recorder recorder;
+  CHECK_ERROR(PF_CUDA_FAILED, "no luck", recorder.rounds.run({4, true}, [] { fail(PF_CUDA_FAILED, "no luck"); }));
+  recorder.run({4, true});
+  CHECK_EQ(recorder.num_recorded, 0);
+}
+
+void test_rounds_that_were_not_used_lately_are_forgotten() {
+  Recorder recorder;
+  for (int i = 0; i < 2; ++i) recorder.run({63, true});
+  for (int i = 0; i < 2; ++i) recorder.run({47, true});
+  CHECK_EQ(recorder.rounds.num_passes(), 64 + 48);
+  recorder.run({63, true});  // of the two, used last
+  for (int i = 0; i < 2; ++i) recorder.run({31, true});
+  CHECK_EQ(recorder.rounds.num_passes(), 64 + 32);
+  CHECK_EQ(recorder.num_forgotten, 1);
+  recorder.run({47, true});  // its memory exists: recorded anew at once
+  CHECK_EQ(recorder.num_recorded, 4);
+  CHECK_EQ(recorder.rounds.num_passes(), 48 + 32);
+}
+
+void test_recorded_passes_are_planned() {
   CHECK_EQ(num_recorded_passes(0), 2);  // plain, greedy and sampled
   CHECK_EQ(num_recorded_passes(2), 2 * (1 + 2 + 3));
   CHECK_EQ(num_recorded_passes(63), kMostRecordedPasses);
@@ -129,7 +185,10 @@ int main() {
   test_options_that_need_the_logits_are_not_served();
   test_settings();
   test_chain_lengths();
-  test_recorded_rounds_are_bounded();
+  test_recorded_passes_are_planned();
+  test_a_round_is_recorded_the_second_time();
+  test_a_failed_first_round_is_none();
+  test_rounds_that_were_not_used_lately_are_forgotten();
   test_a_chain_becomes_a_tree();
   test_nothing_is_accepted_after_the_end();
   return check::result();
