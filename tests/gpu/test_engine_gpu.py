@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -51,6 +51,33 @@ def test_drafts_are_accepted_and_counted(tiny_engine: Engine) -> None:
     assert 0 < stats.num_accepted < stats.num_drafted
     assert stats.prefill_seconds > 0
     assert stats.tokens_per_second > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draft_tokens": 0},
+        {"num_draft_tokens": 3},
+        {"num_draft_tokens": 3, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
+    ],
+)
+def test_rounds_are_the_devices(tiny_engine: Engine, options: dict[str, Any]) -> None:
+    stats = tiny_engine.generate(prompt(tiny_engine, 20), max_new_tokens=20, ignore_eos=True, **options).stats
+    assert stats.num_device_rounds == stats.num_rounds > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draft_tokens": 3, "repetition_penalty": 1.1},
+        {"num_draft_tokens": 3, "logprobs": 2},
+        {"num_draft_tokens": 3, "temperature": 0.8, "typical_p": 0.9},
+        {"tree": "2-1"},
+    ],
+)
+def test_options_that_need_the_logits_keep_rounds_on_the_host(tiny_engine: Engine, options: dict[str, Any]) -> None:
+    stats = tiny_engine.generate(prompt(tiny_engine, 20), max_new_tokens=20, ignore_eos=True, **options).stats
+    assert stats.num_device_rounds == 0 < stats.num_rounds
 
 
 def test_a_seed_repeats_its_tokens(tiny_engine: Engine) -> None:
