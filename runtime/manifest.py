@@ -68,7 +68,7 @@ class Manifest:
     tokenizer: TokenizerEntry
     chat_template: str | None
     models: tuple[ModelEntry, ...]
-    head: HeadEntry | None
+    head: HeadEntry | None = None
 
 
 def read_manifest(bundle: Path) -> Manifest:

@@ -66,6 +66,12 @@ class GraphBuilder:
         self._nodes.append(node)
         return node.outputs[0]
 
+    def split_rows(self, x: ir.Value, count: int) -> Sequence[ir.Value]:
+        """As many rows each."""
+        node = ir.node("Split", [x], {"axis": 0, "num_outputs": count}, num_outputs=count)
+        self._nodes.append(node)
+        return node.outputs
+
     def linear(
         self,
         x: ir.Value,

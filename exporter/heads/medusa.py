@@ -31,7 +31,7 @@ def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
 def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> HeadModel:
     """Reads the FasterDecoding layout: {head}.{block}.linear.weight and .bias, then {head}.{blocks}.weight.
 
-    A head without an output layer uses the target's.
+    A head without an output layer uses the target's, which is read once for all of them.
 
     Raises:
         CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
@@ -46,7 +46,8 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
     stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", hidden))
     state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
     known: set[str] = set()
-    sizes = set()
+    own: dict[int, tuple[ir.Value, int]] = {}
+    shared: dict[int, ir.Value] = {}
     for head in range(num_heads):
         x = state
         for block in range(num_blocks):
@@ -56,10 +57,15 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
             x = graph.op("Add", x, graph.silu(graph.linear(x, f"{head}.{block}", [weight], bias=[bias])))
             known |= {weight, bias}
         output = f"{head}.{num_blocks}.weight"
-        logits = _output_layer(graph, checkpoint, target, x, output)
         known.add(output)
-        sizes.add(logits[1])
-        graph.output(logits[0], f"logits.{head}", ("num_rows", logits[1]))
+        if output in checkpoint.tensors:
+            own[head] = _output_layer(graph, checkpoint, target, x, output)
+        else:
+            shared[head] = x
+    logits = own | _shared_output(graph, target, shared)
+    sizes = {size for _, size in logits.values()}
+    for head, (value, size) in sorted(logits.items()):
+        graph.output(value, f"logits.{head}", ("num_rows", size))
     checkpoint.refuse_others(known | {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads})
     if len(sizes) > 1 or min(sizes) < target.tokenizer_size:
         raise CheckpointError(
@@ -84,8 +90,19 @@ def _output_layer(
     graph: GraphBuilder, checkpoint: HeadCheckpoint, target: TargetParts, x: ir.Value, name: str
 ) -> tuple[ir.Value, int]:
     """Logits and their number."""
-    if name not in checkpoint.tensors:
-        return graph.linear(x, "lm_head", [target.lm_head]), target.vocab_size
     num_rows = int(checkpoint.tensors[name].shape[0])
     checkpoint.tensor(name, num_rows, target.hidden_size)
     return graph.linear(x, f"lm_head.{name.split('.', maxsplit=1)[0]}", [name]), num_rows
+
+
+def _shared_output(
+    graph: GraphBuilder, target: TargetParts, states: dict[int, ir.Value]
+) -> dict[int, tuple[ir.Value, int]]:
+    """Logits of the target's output layer by head: the states are rows of one product."""
+    if not states:
+        return {}
+    rows = list(states.values())
+    joined = rows[0] if len(rows) == 1 else graph.op("Concat", *rows, attributes={"axis": 0})
+    logits = graph.linear(joined, "lm_head", [target.lm_head])
+    parts = [logits] if len(rows) == 1 else graph.split_rows(logits, len(rows))
+    return {head: (part, target.vocab_size) for head, part in zip(states, parts, strict=True)}

@@ -1,4 +1,4 @@
-"""``pilotfish evaluate-draft``: which bundle's draft is worth shipping, by acceptance and by measured costs."""
+"""``pilotfish evaluate-draft``: which bundle's draft or head is worth shipping, by acceptance and measured costs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pilotfish.bindings import UnsupportedError
 from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.draft_evaluation import ALL, NUM_POSITIONS, evaluate
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.head_evaluation import TREE_TOKENS, evaluate_head
 from pilotfish.runtime.machine import describe_machine
 
 from .arguments import Device, Json, MaxContext, Threads
@@ -19,6 +20,7 @@ from .console import notes, out, show, table, write_json
 
 if TYPE_CHECKING:
     from pilotfish.runtime.draft_evaluation import DraftScores, PassCosts
+    from pilotfish.runtime.head_evaluation import HeadScores
 
 SCHEMA = "pilotfish-evaluate-draft-1"
 Bundles = Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Bundles of the same target to compare.")]
@@ -42,19 +44,54 @@ def evaluate_draft(
     reports = []
     for bundle in bundles:
         with Engine(
-            bundle, device=device, threads=threads, max_context=max_context, max_draft_tokens=NUM_POSITIONS
+            bundle,
+            device=device,
+            threads=threads,
+            max_context=max_context,
+            max_draft_tokens=max(NUM_POSITIONS, TREE_TOKENS),
         ) as engine:
-            if not engine.info.has_draft:
-                raise UnsupportedError(f"{bundle} has no draft: export one with pilotfish export --draft")
-            chosen = prompts_from_file(engine, prompts)
-            with Progress(console=notes(), transient=True) as progress:
-                task = progress.add_task(f"answering, {bundle}", total=len(chosen))
-                scores, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))  # noqa: B023 - called within this turn
-        _show(bundle, scores, costs)
-        reports.append(_numbers(bundle, scores, costs))
-    if len(reports) > 1:
-        _show_comparison(reports)
+            reports.append(_evaluate(engine, bundle, prompts, new_tokens, pass_repeats))
+    with_draft = [report for report in reports if report["categories"]]
+    if len(with_draft) > 1:
+        _show_comparison(with_draft)
     write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(device), "bundles": reports})
+
+
+def _evaluate(engine: Engine, bundle: str, prompts: str, new_tokens: int, pass_repeats: int) -> dict[str, Any]:
+    has_draft, has_head = engine.info.has_draft, engine.info.has_head
+    if not has_draft and not has_head:
+        raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")
+    chosen = prompts_from_file(engine, prompts)
+    report: dict[str, Any] = {"path": bundle, "categories": [], "head": None}
+    with Progress(console=notes(), transient=True) as progress:
+        task = progress.add_task(f"answering, {bundle}", total=len(chosen) * (has_draft + has_head))
+        if has_draft:
+            scores, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))
+        if has_head:
+            head_scores = evaluate_head(engine, chosen, new_tokens, lambda: progress.advance(task))
+    if has_draft:
+        _show(bundle, scores, costs)
+        report |= _numbers(bundle, scores, costs)
+    if has_head:
+        _show_head(bundle, head_scores)
+        report["head"] = [dataclasses.asdict(item) for item in head_scores]
+    return report
+
+
+def _show_head(bundle: str, scores: tuple[HeadScores, ...]) -> None:
+    header = ("category", "prompts", *(shape.shape for shape in scores[-1].shapes))
+    rows = [
+        (
+            item.category,
+            str(item.num_prompts),
+            *(f"{shape.acceptance_length:.2f} ({shape.speedup:.2f}x)" for shape in item.shapes),
+        )
+        for item in scores
+    ]
+    out().print(table(f"{bundle}: head, tokens a round, and speed against plain by calibrated costs", header, rows))
+    best = max(scores[-1].shapes, key=lambda shape: shape.speedup)
+    depths = ", ".join(f"{rate:.0%}" for rate in best.by_position)
+    show(f"best over all prompts: {best.shape}, {best.tokens_per_s:.1f} tokens/s; accepted by depth: {depths}")
 
 
 def _show(bundle: str, scores: tuple[DraftScores, ...], costs: PassCosts) -> None:

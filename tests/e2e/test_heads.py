@@ -313,3 +313,18 @@ def test_commands(bundle: Path, kind: str, cli: CommandLine, tmp_path: Path) -> 
     finished = cli("run", bundle, "abc", "--raw", "--source", "head", "--draft-tokens", "3", "--explain")
     assert finished.exit_code == 0, finished.err
     assert "by the head" in finished.err
+    prompts_file = tmp_path / "prompts.jsonl"
+    prompts_file.write_text(json.dumps({"category": "a", "prompt": "one"}) + "\n")
+    scores = tmp_path / "scores.json"
+    finished = cli("evaluate-draft", bundle, "--prompts", prompts_file, "--new-tokens", 24, "--json", scores)
+    assert finished.exit_code == 0, finished.err
+    (report,) = json.loads(scores.read_text())["bundles"]
+    shapes = {each["shape"]: each for each in report["head"][-1]["shapes"]}
+    assert list(shapes) == ["chain of 1", "chain of 2", "chain of 3", "dynamic tree"]
+    assert shapes["chain of 3"]["acceptance_length"] <= shapes["dynamic tree"]["acceptance_length"]
+    fast = ("--new-tokens", 8, "--prompt-tokens", 8, "--repeats", 1, "--pass-repeats", 1)
+    finished = cli("bench", bundle, *fast, "--json", tmp_path / "bench.json")
+    assert finished.exit_code == 0, finished.err
+    numbers = json.loads((tmp_path / "bench.json").read_text())
+    assert [run["mode"] for run in numbers["runs"]] == ["plain", "head", "lookup", "lookup+head", "auto"]
+    assert numbers["outputs_equal"]
