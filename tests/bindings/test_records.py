@@ -34,6 +34,7 @@ NOT_IN_PYTHON = {
     "num_stop_ids",
     "num_logit_bias",
     "mask_user",
+    "num_tree_parents",
     "num_tree_widths",
     "num_draft_temperatures",
 }
