@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from head_bundles import EXACT, KINDS, agreeing_bundle, export_head, random_head
+from head_bundles import EXACT, KINDS, LOW_BIT, agreeing_bundle, export_head, random_head
 from reference.head_chains import Chains
 from tiny_bundles import byte_tokenizer, toy_tokenizer
 from tiny_mtp import LAYOUTS
 
 from pilotfish import Engine
+from pilotfish.exporter import export
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,6 +160,20 @@ def test_a_head_follows_requests_that_take_turns(engine: Engine) -> None:
     assert outputs == [list(result.token_ids) for result in alone]
 
 
+def test_a_cancelled_request_leaves_a_sound_cache(engine: Engine) -> None:
+    options: dict[str, Any] = {"max_new_tokens": 30, "source": "head", "num_draft_tokens": 4, "ignore_eos": True}
+    for num_taken in (1, 2, 9):
+        prompt = [num_taken, *prompts()[5]]
+        with engine.stream(prompt, **options) as stream:
+            taken = [next(stream).token_id for _ in range(num_taken)]
+            stream.cancel()
+        reused = engine.generate([*prompt, *taken], **options)
+        alone = engine.generate([*prompt, *taken], **options, reuse_prefix=False)
+        assert (reused.token_ids, reused.stats.num_rounds) == (alone.token_ids, alone.stats.num_rounds)
+        assert reused.stats.num_prefilled_target < alone.stats.num_prefilled_target
+        engine.check()
+
+
 def test_an_echoed_prompt_and_every_way_to_end(engine: Engine) -> None:
     prompt = prompts()[4]
     options: dict[str, Any] = {"max_new_tokens": 30, "source": "head", "num_draft_tokens": 4, "ignore_eos": True}
@@ -187,6 +202,29 @@ def test_a_seed_repeats_its_tokens(engine: Engine) -> None:
             first, second = (engine.generate(prompt, **options, **drafting) for _ in range(2))
             alone = engine.generate(prompt, **options, **drafting, reuse_prefix=False)
             assert first.token_ids == second.token_ids == alone.token_ids
+
+
+def test_a_draft_and_a_head_keep_caches_apart(tmp_path: Path) -> None:
+    """One bundle has both, requests of one conversation use now this one, now that one, and auto both."""
+    agreeing_bundle(tmp_path, "eagle", byte_tokenizer())
+    target, head = tmp_path / "target", tmp_path / "agreeing"
+    export(str(target), tmp_path / "both", draft=str(target), head=str(head), options=LOW_BIT)
+    history = prompts()[3]
+    sources = ("draft", "head", "plain", "head", "lookup+head", "auto", "draft")
+    with Engine(tmp_path / "both", threads=1, num_sequences=2) as engine:
+        for source in sources:
+            number = None if source in ("auto", "plain") else 3
+            options: dict[str, Any] = {"max_new_tokens": 16, "ignore_eos": True}
+            result = engine.generate(history, source=source, num_draft_tokens=number, **options)
+            alone = engine.generate(history, source=source, num_draft_tokens=number, reuse_prefix=False, **options)
+            plain = engine.generate(history, source="plain", reuse_prefix=False, **options)
+            assert result.token_ids == alone.token_ids == plain.token_ids
+            assert result.stats.num_head_drafted > 0 or source != "head"
+            assert result.stats.num_model_drafted > 0 or source != "draft"
+            if source in ("draft", "head"):
+                assert result.stats.num_accepted == alone.stats.num_accepted
+            history = [*history, *result.token_ids, 7]
+            engine.check()
 
 
 def test_the_exact_formats_too(tmp_path: Path) -> None:
