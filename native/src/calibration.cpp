@@ -46,6 +46,7 @@ std::vector<int32_t> up_to(std::initializer_list<int32_t> wanted, int32_t most) 
 // One model's passes, and the times of each.
 struct Series {
   const TimedPass& run;
+  const TimedPass* before = nullptr;  // each of them, not timed
   PassCosts costs;
   std::array<std::vector<std::vector<double>>, 2> times;  // [contexts][rows][sweeps]
 
@@ -63,6 +64,7 @@ struct Series {
   void sweep() {
     for (size_t i = 0; i < kContexts.size(); ++i) {
       for (size_t j = 0; j < costs.rows.size(); ++j) {
+        if (before && *before) (*before)(1, costs.contexts[i]);
         times[i][j].push_back(seconds_of([&] { run(costs.rows[j], costs.contexts[i]); }));
       }
     }
@@ -89,6 +91,7 @@ struct SourceSeries {
   SourceSeries(const TimedSource& source, int32_t max_context)
       : begin(source.begin, up_to({1, 2, 4, 8, 64, 128}, source.most_begun), max_context),
         begin_levels(source.begin_levels) {
+    begin.before = &source.before;
     if (source.level) level.emplace(source.level, up_to({1, 2, 4, 8}, source.most_continued), max_context);
   }
 

@@ -30,6 +30,9 @@ using TimedPass = std::function<void(int32_t num_rows, int32_t context)>;
 struct TimedSource {
   TimedPass begin;           // its first pass of a round
   TimedPass level;           // a further one; empty: it has none
+  // Run before each first pass, not timed: what a pass of the target leaves in the processor's caches is nothing of the
+  // source's weights. Empty: nothing is run.
+  TimedPass before = {};
   int32_t begin_levels = 1;  // of a tree, that the first pass gives
   int32_t most_begun;        // rows of a first pass
   int32_t most_continued;    // rows of a further one

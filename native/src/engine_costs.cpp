@@ -108,6 +108,7 @@ RoundCosts Engine::measure() {
         TimedSource{.begin = [&](int32_t rows,
                                  int32_t context) { head_drafter_->run_begin(rows, context, sequence.block_table()); },
                     .level = {},
+                    .before = [&](int32_t rows, int32_t context) { run(*target_, rows, context, rows); },
                     .begin_levels = begin_levels,
                     .most_begun = head_drafter_->reads_all_rows() ? std::min(kMostCaughtUp, max_context) : 1,
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens, max_context})};

@@ -55,8 +55,21 @@ void test_measures_what_passes_take() {
   };
   const auto start = std::chrono::steady_clock::now();
   const pilotfish::TimedSource draft{.begin = pass, .level = pass, .most_begun = 32, .most_continued = 5};
-  const pilotfish::TimedSource head{
-      .begin = pass, .level = {}, .begin_levels = 4, .most_begun = 1, .most_continued = 0};
+  int32_t num_before = 0, num_begun = 0;
+  const pilotfish::TimedSource head{.begin =
+                                        [&](int32_t num_rows, int32_t context) {
+                                          ++num_begun;
+                                          pass(num_rows, context);
+                                        },
+                                    .level = {},
+                                    .before =
+                                        [&](int32_t, int32_t) {
+                                          ++num_before;
+                                          std::this_thread::sleep_for(microseconds(3000));
+                                        },
+                                    .begin_levels = 4,
+                                    .most_begun = 1,
+                                    .most_continued = 0};
   const RoundCosts costs =
       pilotfish::measure_costs({.verify = pass, .most_verified = 9, .max_context = 200, .draft = draft, .head = head});
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
@@ -70,6 +83,9 @@ void test_measures_what_passes_take() {
   CHECK(costs.draft->level.at(5, 50) >= 450e-6);
   // Four levels of a head in one pass, and no other passes.
   CHECK(costs.head->begin.at(1, 50) >= 250e-6);
+  // What runs before a pass is not part of it; the very first one only prepares.
+  CHECK_EQ(num_before, num_begun - 1);
+  CHECK(costs.head->begin.at(1, 50) < 3000e-6);
   CHECK_EQ(costs.head->drafting(1, 4, 8, 50), costs.head->begin.at(1, 50));
 }
 

@@ -38,6 +38,21 @@ void test_every_part_is_counted() {
   CHECK_EQ(plan.total_bytes, sum_of_parts(plan));
 }
 
+void test_a_head_is_counted() {
+  const std::string parts = R"("num_predictions": 3, "cache": null, "graphs": {@heads@})";
+  const Manifest with_head = pilotfish::parse_manifest(tiny::with_head("medusa", parts), "/bundle");
+  const pf_engine_info without = plan_memory(kPair, options_with(64, 0));
+  const pf_engine_info plan = plan_memory(with_head, options_with(64, 0));
+  CHECK_EQ(without.has_head, 0);
+  CHECK_EQ(plan.has_head, 1);
+  CHECK_EQ(plan.head_weight_bytes, uint64_t{4096});
+  CHECK_EQ(plan.head_cache_bytes, uint64_t{0});
+  // The stream that goes in, three rows of logits, and what the target gives out for K + 1 rows.
+  const uint64_t buffers = 4 * (64 + 3 * 104) + 9 * 4 * (64 + 1);
+  CHECK_EQ(plan.activation_bytes, without.activation_bytes + buffers);
+  CHECK_EQ(plan.total_bytes, without.total_bytes + 4096 + buffers);
+}
+
 void test_sequences_multiply_the_cache() {
   pf_engine_options options = options_with(64, 0);
   const pf_engine_info one = plan_memory(kPair, options);
@@ -74,6 +89,7 @@ void test_the_models_limit() {
 
 int main() {
   test_every_part_is_counted();
+  test_a_head_is_counted();
   test_sequences_multiply_the_cache();
   test_a_budget_shortens_the_context_no_more_than_needed();
   test_what_does_not_fit_is_refused_with_the_table();
