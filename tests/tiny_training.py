@@ -9,12 +9,32 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pilotfish.exporter.training import DraftShape, SelfText, Stage, TrainOptions
+from pilotfish.exporter.training import (
+    DraftShape,
+    EagleShape,
+    MedusaShape,
+    SelfText,
+    SpeculatorShape,
+    Stage,
+    TrainOptions,
+    TrainResult,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MakeOptions = Callable[..., TrainOptions]
+TrainedHead = Callable[[str], TrainResult]
+
+HEADS = {
+    "medusa": MedusaShape(num_heads=3, num_blocks=2),
+    "mlp": SpeculatorShape(num_stages=3, inner_dim=32),
+    "mlp-untied": SpeculatorShape(num_stages=2, inner_dim=64, tie_weights=False),
+    "eagle": EagleShape(version=1, unroll=2, noise=0.05, regression=1.0, ffn_size=32),
+    "eagle3": EagleShape(taps=(0, 1, 2), unroll=3, ffn_size=32, draft_vocab=40),
+    "eagle3-all-ids": EagleShape(taps=(1, 0, 2), unroll=2, ffn_size=32, num_heads=2, num_kv_heads=1),
+}
+TEXT_ONLY = {"text": Stage(48, 12, 1e-2, 2), "self_text": Stage(48, 0, 1e-3, 0)}
 
 WORDS = [f"w{index}" for index in range(57)]
 SPECIAL = ["<unk>", "<s>", "<e>", "user", "assistant"]

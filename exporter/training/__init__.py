@@ -3,8 +3,9 @@
 from .distill import TrainResult, train
 from .errors import TimeLimitReached, TrainingError
 from .evaluate import CategoryScores, ChainScores, evaluate_draft
-from .options import DraftShape, EagleShape, MedusaShape, SelfText, SpeculatorShape, Stage, TrainOptions
+from .options import SelfText, Stage, TrainOptions
 from .progress import NoTrainingProgress, StepReport, TrainingProgress
+from .shapes import DraftShape, EagleShape, MedusaShape, SpeculatorShape
 
 __all__ = [
     "CategoryScores",

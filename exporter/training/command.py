@@ -12,7 +12,8 @@ from typing import Any
 from pilotfish.exporter.contract import FORMATS
 from pilotfish.exporter.options import ModelFormats
 
-from .options import DEVICES, DTYPES, LOSSES, SHAPES, SelfText, TrainOptions
+from .options import DEVICES, DTYPES, LOSSES, SelfText, TrainOptions
+from .shapes import SHAPES
 
 PROGRAM = "pilotfish train"
 HELP = {

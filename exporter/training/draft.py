@@ -21,8 +21,8 @@ from .target import Seen, Target, last_hidden, output_weight
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .options import DraftShape
     from .rows import Batch
+    from .shapes import DraftShape
 
 _INITIAL_STD = 0.02
 _DEFAULT_THETA = 10_000.0

@@ -11,7 +11,7 @@ from pilotfish.exporter.errors import ExportError
 from pilotfish.exporter.heads import HeadCheckpoint, open_head
 from pilotfish.exporter.training.draft import DraftStudent, new_draft, read_draft
 from pilotfish.exporter.training.errors import DataError, TrainingOptionError
-from pilotfish.exporter.training.options import DraftShape, EagleShape, MedusaShape, SpeculatorShape
+from pilotfish.exporter.training.shapes import DraftShape, EagleShape, MedusaShape, SpeculatorShape
 
 from .eagle import EagleStudent
 from .head_files import load_head
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pilotfish.exporter.training.options import HeadShape, TrainOptions
+    from pilotfish.exporter.training.options import TrainOptions
     from pilotfish.exporter.training.passes import StageData
+    from pilotfish.exporter.training.shapes import HeadShape
     from pilotfish.exporter.training.student import Student
     from pilotfish.exporter.training.target import Target
 

@@ -29,8 +29,8 @@ from .head_files import save_head
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pilotfish.exporter.training.options import EagleShape
     from pilotfish.exporter.training.rows import Batch
+    from pilotfish.exporter.training.shapes import EagleShape
     from pilotfish.exporter.training.target import Seen, Target
 
 _DRAFT_CHAIN = 8  # a head with a cache drafts on as long as it is asked to; evaluations look that far

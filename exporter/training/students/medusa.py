@@ -20,8 +20,8 @@ from .head_files import save_head
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pilotfish.exporter.training.options import MedusaShape
     from pilotfish.exporter.training.rows import Batch
+    from pilotfish.exporter.training.shapes import MedusaShape
     from pilotfish.exporter.training.target import Seen, Target
 
 

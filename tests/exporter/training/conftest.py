@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from tiny_training import WORDS, save_target, tiny_options
+from tiny_training import HEADS, TEXT_ONLY, WORDS, save_target, tiny_options
 
 from pilotfish.exporter.training import TrainOptions, TrainResult, train
 from pilotfish.exporter.training.target import Target, load_target
@@ -17,6 +17,8 @@ from pilotfish.exporter.training.target import Target, load_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tiny_training import TrainedHead
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,6 +78,21 @@ def finished(
         target=target_folder, data=text_file, out=out, evaluation_prompts=prompts_file, evaluation_tokens=24
     )
     return train(options)
+
+
+@pytest.fixture(scope="session")
+def trained(target_folder: Path, text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedHead:
+    """One run of each of HEADS, made when a test first asks for it."""
+    done: dict[str, TrainResult] = {}
+
+    def run(name: str) -> TrainResult:
+        if name not in done:
+            out = tmp_path_factory.mktemp("head") / name
+            shape = HEADS[name]
+            done[name] = train(tiny_options(target=target_folder, data=text_file, out=out, shape=shape, **TEXT_ONLY))
+        return done[name]
+
+    return run
 
 
 @pytest.fixture

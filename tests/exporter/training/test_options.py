@@ -22,12 +22,12 @@ from pilotfish.exporter.training import (
 )
 from pilotfish.exporter.training.command import add_flags, command_line, options_of
 from pilotfish.exporter.training.errors import TrainingOptionError
-from pilotfish.exporter.training.options import SHAPES
+from pilotfish.exporter.training.shapes import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pilotfish.exporter.training.options import HeadShape
+    from pilotfish.exporter.training.shapes import HeadShape
 
 BASE = {"target": "t", "data": Path("data"), "out": Path("out")}
 
