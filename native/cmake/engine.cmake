@@ -59,6 +59,7 @@ set(pilotfish_engine_sources
   src/confidence_rates.cpp
   src/source_track.cpp
   src/controller.cpp
+  src/controller_pace.cpp
   src/speculation.cpp
   src/verify.cpp
   src/accept.cpp

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "chain_lengths.h"
 
@@ -18,14 +17,14 @@ constexpr double kFirstCredit = 0.016;
 constexpr int32_t kLeastCreditedTokens = 64;
 constexpr int32_t kMostCreditedTokens = 512;
 constexpr double kCreditARound = 0.008;
-constexpr double kMostCredit = 16;  // plain rounds
+constexpr double kShareOfHopeless = 0.25;  // of the first credit, where earlier requests say that drafting is slower
+constexpr double kShareOfLookup = 0.05;    // of what lookup gains
+constexpr double kMostCredit = 16;         // plain rounds
 // Of the credit, what one round may risk: a first round that comes to nothing leaves enough for a second one.
 constexpr double kRisk = 0.5;
 
 // Rounds over which the catching up of a draft's cache is spread.
 constexpr float kMostAmortised = 64;
-// Children of a token that a further level is expected to give.
-constexpr int32_t kForeseenChildren = 3;
 
 float share_of(std::span<const TreeToken> found) {
   float share = 0;
@@ -40,13 +39,35 @@ Controller::Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_
   for (const Source source : {Source::kDraft, Source::kHead}) {
     if (choice.has(source)) tracks_.emplace_back(source, costs.of(source).value(), costs.verify, context);
   }
+  guess_rate();
+  plain_seconds_ = costs.verify.at(1, context);
+  credit_ = kFirstCredit * std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens) * plain_seconds_;
+}
+
+void Controller::guess_rate() noexcept {
+  tokens_ = cost_ = DecayedRate(1, 1, kRememberedRounds);
   for (const SourceTrack& track : tracks_) {
     if ((1 + track.accepted()) / track.cost() <= tokens_.mean() / cost_.mean()) continue;
     tokens_ = DecayedRate(1 + track.accepted(), 1, kRememberedRounds);
     cost_ = DecayedRate(track.cost(), 1, kRememberedRounds);
   }
-  credit_ =
-      kFirstCredit * std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens) * costs.verify.at(1, context);
+}
+
+void Controller::recall(DraftMemory& memory) noexcept {
+  bool is_hopeless = true;
+  for (SourceTrack& track : tracks_) {
+    if (const auto& worth = memory.of(track.source())) track.recall(*worth);
+    is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
+  }
+  if (is_hopeless) credit_ *= kShareOfHopeless;
+  credit_ += memory.credit * plain_seconds_;
+  memory.credit = 0;  // until it is given back, no other request spends it
+  guess_rate();
+}
+
+void Controller::remember(DraftMemory& memory) const noexcept {
+  memory.credit = std::min(memory.credit + credit_ / plain_seconds_, kMostCredit);
+  for (const SourceTrack& track : tracks_) track.remember(memory.of(track.source()));
 }
 
 RoundPlan Controller::plan(const RoundState& state) noexcept {
@@ -182,63 +203,6 @@ double Controller::begin_seconds(const SourceTrack& track, const RoundState& sta
   return track.costs().begin.at(reach.num_behind, reach.context);
 }
 
-bool Controller::is_too_risky(double seconds) const noexcept {
-  return choice_.plain && planned_.num_draft > 0 && spent_ + seconds > risk_;
-}
-
-Controller::Rows Controller::rows_worth(std::span<float> path_probs) const noexcept {
-  std::sort(path_probs.begin(), path_probs.end(), std::greater<>());
-  Rows best{0, 0};
-  double tokens = 0;
-  const auto most = std::min<int32_t>(path_probs.size(), most_drafted_);
-  for (int32_t i = 0; i < most; ++i) {
-    tokens += path_probs[i];
-    const double seconds = costs_.verify.at(i + 2, context_) - plain_seconds_;
-    if (is_too_risky(seconds)) break;
-    const double gain = tokens - rate_ * seconds;
-    if (gain > best.gain) best = {i + 1, gain};
-  }
-  return best;
-}
-
-int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t> level) noexcept {
-  const SourceTrack& track = *find_track(planned_.source);
-  std::array<float, TokenTree::kMaxTokens * (1 + kForeseenChildren)> probs;
-  const auto gain_with = [&](size_t num_continued) {
-    size_t size = 0;
-    for (const TreeToken& token : tree.tokens()) probs[size++] = token.path_prob;
-    for (const int32_t index : level.first(num_continued)) {
-      for (int32_t rank = 0; rank < kForeseenChildren; ++rank) {
-        probs[size++] = tree[index].path_prob * track.rates().mean(rank);
-      }
-    }
-    return rows_worth({probs.data(), size}).gain;
-  };
-  const double without = gain_with(0);
-  double best_gain = 0;
-  double best_seconds = 0;
-  size_t best = 0;
-  for (size_t num_continued = 1;; num_continued = std::min(2 * num_continued, level.size())) {
-    const double seconds = track.costs().level.at(static_cast<int32_t>(num_continued), draft_context_);
-    if (is_too_risky(seconds)) break;
-    const double gain = gain_with(num_continued) - without - rate_ * seconds;
-    if (gain > best_gain) {
-      best_gain = gain;
-      best_seconds = seconds;
-      best = num_continued;
-    }
-    if (num_continued == level.size()) break;
-  }
-  spent_ += best_seconds;
-  return static_cast<int32_t>(best);
-}
-
-int32_t Controller::num_worth(const TokenTree& tree) const noexcept {
-  std::array<float, TokenTree::kMaxTokens> probs;
-  for (int32_t i = 0; i < tree.size(); ++i) probs[i] = tree[i].path_prob;
-  return rows_worth({probs.data(), size_t(tree.size())}).num_tokens;
-}
-
 const SourceTrack* Controller::find_track(Source source) const noexcept {
   for (const SourceTrack& track : tracks_) {
     if (track.source() == source) return &track;
@@ -251,7 +215,7 @@ double Controller::record(const RoundResult& result) noexcept {
   const double verifying = costs_.verify.at(1 + static_cast<int32_t>(result.tree.size()), context_);
   double seconds = verifying;
   if (result.num_caught_up == 0) {
-    credit_ += kCreditARound * verifying;
+    credit_ += kCreditARound * verifying + kShareOfLookup * std::max(num_tokens * plain_seconds_ - verifying, 0.0);
   } else {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "draft_memory.h"
 #include "drafters/drafter.h"
 #include "round_costs.h"
 #include "source_track.h"
@@ -74,6 +75,10 @@ class Controller final : public DraftPace {
   // `costs` must outlive it. The credit for trials is a share of the num_tokens that the output may have.
   Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_tokens, int32_t context);
 
+  // Before the first round and after the last one, where the choice is all the controller's.
+  void recall(DraftMemory& memory) noexcept;
+  void remember(DraftMemory& memory) const noexcept;
+
   RoundPlan plan(const RoundState& state) noexcept;
   // Of the planned round's source.
   const ConfidenceRates& rates() const noexcept { return find_track(planned_.source)->rates(); }
@@ -102,6 +107,8 @@ class Controller final : public DraftPace {
   // Of the sources that run a model; `without` is what the round would do otherwise.
   Arm best_draft(const RoundState& state, const Arm& without) noexcept;
   RoundPlan pinned_plan(const RoundState& state) const noexcept;
+  // What time is worth at first, as the tracks guess it.
+  void guess_rate() noexcept;
   // Of the source that is to draft.
   void begin_draft(const RoundPlan& plan, const RoundState& state) noexcept;
   // What the source's first pass costs.

@@ -13,6 +13,7 @@
 #include "cuda_device.h"
 #include "device_round.h"
 #include "draft.h"
+#include "draft_memory.h"
 #include "drafters/head_drafter.h"
 #include "drafters/model_drafter.h"
 #include "drafters/model_rows.h"
@@ -69,6 +70,8 @@ class Engine {
   // nullptr when the bundle has no head that runs on this device.
   HeadDrafter* head_drafter() noexcept { return head_drafter_.get(); }
   const RoundCosts& costs() const noexcept { return costs_; }
+  // What requests leave to each other about drafting. Valid under the mutex only.
+  DraftMemory& draft_memory() noexcept { return draft_memory_; }
   // Rounds on the device; nullptr on the CPU.
   DeviceRound* device_round() noexcept { return device_round_ ? &*device_round_ : nullptr; }
   // Earlier outputs to look up drafts in; nullptr without a store.
@@ -119,6 +122,7 @@ class Engine {
   Workspace workspace_;
   std::optional<LookupStore> store_;
   RoundCosts costs_;
+  DraftMemory draft_memory_;
 };
 
 }  // namespace pilotfish

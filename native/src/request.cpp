@@ -61,6 +61,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
 
 Request::~Request() {
   const std::lock_guard lock(engine_->mutex());
+  if (sequence_) speculation_.remember();
   if (!failed_) engine_->remember(std::span<const int32_t>(tokens_).subspan(stats_.num_prompt_tokens));
   if (sequence_ && reuses_prefix_ && !failed_) {
     sequence_->set_num_head_tokens(speculation_.num_head_retained(*sequence_));

@@ -6,6 +6,7 @@
 
 #include "confidence_rates.h"
 #include "decayed_rate.h"
+#include "draft_memory.h"
 #include "round_costs.h"
 #include "token_tree.h"
 
@@ -25,6 +26,9 @@ class SourceTrack {
   float accepted() const noexcept { return accepted_.mean(); }
   float cost() const noexcept { return cost_.mean(); }
   void record_round(float accepted, double cost) noexcept;
+  // Before the first round, what earlier requests left; and what this one leaves.
+  void recall(const DraftMemory::Worth& worth) noexcept;
+  void remember(std::optional<DraftMemory::Worth>& worth) const noexcept;
 
   // Hysteresis: whether it is worth drafting, at this speed relative to plain decoding. An idle one must seem faster.
   bool is_worth(double speed) noexcept;
@@ -37,6 +41,9 @@ class SourceTrack {
   ConfidenceRates rates_;
   DecayedRate accepted_;
   DecayedRate cost_;
+  DraftMemory::Worth guess_;
+  DraftMemory::Worth sums_{0, 0};  // over the rounds
+  int32_t num_rounds_ = 0;
   bool is_drafting_;
   int32_t rounds_without_ = 0;
   int32_t probe_interval_;

@@ -128,6 +128,11 @@ void Speculation::adopt(const Sequence& sequence) noexcept {
   if (is_greedy_) num_draft_cached_ = sequence.num_draft_tokens();
   // A head's cache holds the same of the same tokens, whoever ran them.
   if (has_head_cache()) head_state_.position = sequence.num_head_tokens();
+  if (has_memory()) controller_.recall(engine_.draft_memory());
+}
+
+void Speculation::remember() noexcept {
+  if (has_memory()) controller_.remember(engine_.draft_memory());
 }
 
 int32_t Speculation::prefill_begin(const Sequence& sequence) const noexcept {

@@ -48,6 +48,8 @@ class Speculation {
   }
   // Before the first pass: what an earlier request left in the caches of the draft and the head.
   void adopt(const Sequence& sequence) noexcept;
+  // After the last one: what the request leaves to later ones.
+  void remember() noexcept;
   // Tokens that the target need not run: a head reads the rows of all that its own cache lacks.
   int32_t prefill_begin(const Sequence& sequence) const noexcept;
 
@@ -92,6 +94,8 @@ class Speculation {
  private:
   // The controller decides, within what the request allows.
   bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
+  // Nothing that is drafted is drawn, so that it makes no difference to the tokens what earlier requests left.
+  bool has_memory() const noexcept { return choice_.plain && grows_trees(); }
   // Level by level, as long as the next one pays.
   bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
   DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;

@@ -76,6 +76,8 @@ class World {
         num_tokens_(num_prompt_tokens),
         controller_(costs, setting.choice, 128, num_prompt_tokens) {}
 
+  Controller& controller() { return controller_; }
+
   // Rounds until the text has grown by num_tokens.
   Totals run(const Profile& profile, int64_t num_tokens) {
     Totals totals;

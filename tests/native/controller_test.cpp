@@ -165,6 +165,41 @@ void test_hysteresis() {
   }
 }
 
+// The catching up with a prompt costs more than one short output may risk: what several leave is enough.
+void test_requests_leave_credit_and_experience() {
+  constexpr int32_t kPromptTokens = 128;
+  const RoundCosts costs = simulation::costs(0.3);
+  const Profile profile{0.85, 0.85, 0, 0};
+  pilotfish::DraftMemory memory;
+  Totals all;
+  for (int seed = 0; seed < 2 * kSeeds; ++seed) {
+    CHECK_EQ(World(costs, kAuto, seed, kPromptTokens).run(profile, 64).num_draft_rounds, 0);
+    World world(costs, kAuto, seed, kPromptTokens);
+    world.controller().recall(memory);
+    const Totals totals = world.run(profile, 64);
+    world.controller().remember(memory);
+    CHECK(seed > 0 || totals.num_draft_rounds == 0);
+    all.num_tokens += totals.num_tokens;
+    all.num_draft_rounds += totals.num_draft_rounds;
+    all.seconds += totals.seconds;
+  }
+  CHECK(all.num_draft_rounds > 100);
+  CHECK(all.rate() > 1.1);
+  CHECK(memory.draft && memory.draft->accepted > 1);
+  // Texts for which the draft is hopeless use up what better ones earned; then it is tried for next to nothing.
+  Totals later;
+  for (int seed = 0; seed < 2 * kSeeds; ++seed) {
+    World world(costs, kAuto, seed, kPromptTokens);
+    world.controller().recall(memory);
+    const Totals totals = world.run({0.02, 0.02, 0, 0}, 64);
+    world.controller().remember(memory);
+    if (seed < kSeeds) continue;
+    later.num_tokens += totals.num_tokens;
+    later.seconds += totals.seconds;
+  }
+  CHECK(later.rate() > 0.98);
+}
+
 RoundState state(std::span<const TreeToken> lookup = {}) {
   return {.num_tokens = 100,
           .most_drafted = 8,
@@ -234,6 +269,7 @@ int main() {
   test_a_hopeless_draft_of_any_cost_is_left_alone();
   test_follows_the_text();
   test_hysteresis();
+  test_requests_leave_credit_and_experience();
   test_pinned_choices();
   test_rounds_without_room();
   test_rows_that_are_worth_verifying();
