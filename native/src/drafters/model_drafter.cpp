@@ -44,6 +44,7 @@ ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids)
   constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
   candidates_.reserve(kMaxTokens * Likeliest::kMost);
   level_.reserve(kMaxTokens);
+  picked_.reserve(Likeliest::kMost);
   path_probs_.reserve(kMaxTokens * (Likeliest::kMost + 1));
 }
 
@@ -57,6 +58,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
   level_.assign(1, TokenTree::kRoot);
   for (int32_t depth = 1;; ++depth) {
     candidates_.clear();
+    picked_from_ = nullptr;
     for (size_t i = 0; i < level_.size(); ++i) {
       const size_t first = candidates_.size();
       expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
@@ -81,23 +83,32 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
     count = std::min(count, room);
   }
   if (count <= 0) return;
+  // Medusa's heads score a level in one row for all of its tokens.
+  if (logits.data() == picked_from_ && count <= static_cast<int32_t>(picked_.size())) {
+    return add_picked(request, parent, count, out.tree);
+  }
+  picked_.clear();
+  picked_from_ = request.chooser.changes_scores() ? nullptr : logits.data();
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
   if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !rows_.logit_ids().empty()) {
     const float scale = 1 / exp_sum(logits, find_peak(logits).value, 1);
-    pick_children(request, logits, rows_.logit_ids(), scale, parent, count, out.tree);
-    return;
+    pick(logits, rows_.logit_ids(), scale, count);
+    return add_picked(request, parent, count, out.tree);
   }
   const std::span<const float> row = by_token(logits);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(row, prefix);
     if (scores.empty()) return;  // the draft scores no token that may follow
     const float scale = 1 / exp_sum(scores, find_peak(scores).value, 1);
-    pick_children(request, scores, {}, scale, parent, count, out.tree);
+    pick(scores, {}, scale, count);
+    add_picked(request, parent, count, out.tree);
   } else if (request.shape.is_dynamic()) {
     if (!request.chooser.distribution(row, prefix, scratch_)) return;
-    pick_children(request, scratch_.probs, scratch_.ids, 0, parent, count, out.tree);
+    pick(scratch_.probs, scratch_.ids, 0, count);
+    add_picked(request, parent, count, out.tree);
   } else {
+    picked_from_ = nullptr;
     draw_children(request, row, prefix, parent, count, out);
   }
 }
@@ -116,17 +127,20 @@ std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
 
 // Element i of `values` belongs to ids[i], or to id i if there are none. A scale of 0 says that they are probabilities;
 // otherwise they are logits, and the likeliest has that probability.
-void ModelDrafter::pick_children(const DraftRequest& request, std::span<const float> values,
-                                 std::span<const int32_t> ids, float scale, int32_t parent, int32_t count,
-                                 const TokenTree& tree) {
-  const int32_t depth = parent == TokenTree::kRoot ? 1 : tree[parent].depth + 1;
+void ModelDrafter::pick(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t count) {
   const std::span<const Peak> found = likeliest_.find(values, count);
-  for (size_t rank = 0; rank < found.size(); ++rank) {
-    const Peak& peak = found[rank];
+  for (const Peak& peak : found) {
     const float confidence = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
-    const Guess guess{static_cast<int32_t>(rank), confidence};
-    const float prob = request.rates ? request.rates->prob(guess, depth) : confidence;
-    candidates_.push_back(candidate(tree, parent, ids.empty() ? peak.index : ids[peak.index], prob));
+    picked_.push_back({ids.empty() ? peak.index : ids[peak.index], confidence});
+  }
+}
+
+void ModelDrafter::add_picked(const DraftRequest& request, int32_t parent, int32_t count, const TokenTree& tree) {
+  const int32_t depth = parent == TokenTree::kRoot ? 1 : tree[parent].depth + 1;
+  for (int32_t rank = 0; rank < std::min<int32_t>(count, picked_.size()); ++rank) {
+    const Guess guess{rank, picked_[rank].confidence};
+    const float prob = request.rates ? request.rates->prob(guess, depth) : guess.confidence;
+    candidates_.push_back(candidate(tree, parent, picked_[rank].id, prob));
     candidates_.back().guess = guess;
   }
 }

@@ -39,6 +39,12 @@ class ModelDrafter : public Drafter {
     int32_t shape_token;  // of a sparse shape
   };
 
+  // A child that was found in a row of logits.
+  struct Picked {
+    int32_t id;
+    float confidence;
+  };
+
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
   void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
@@ -46,8 +52,9 @@ class ModelDrafter : public Drafter {
   void place(const TreeShape& shape, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
-  void pick_children(const DraftRequest& request, std::span<const float> values, std::span<const int32_t> ids,
-                     float scale, int32_t parent, int32_t count, const TokenTree& tree);
+  void pick(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t count);
+  // Adds the first `count` of those picked.
+  void add_picked(const DraftRequest& request, int32_t parent, int32_t count, const TokenTree& tree);
   // The logits in the order of token ids; minus infinity for tokens that the model does not score.
   std::span<const float> by_token(std::span<const float> logits);
   // Leaves the candidates that the tree does not have yet, the likeliest paths first and no more than it should get.
@@ -61,9 +68,11 @@ class ModelDrafter : public Drafter {
   const int32_t num_ids_;
   Likeliest likeliest_;
   Distribution scratch_;
-  std::vector<float> row_;             // [num_ids] where the model's logits are not in the order of token ids
-  std::vector<Candidate> candidates_;  // of one level
-  std::vector<int32_t> level_;         // the tree's tokens that the next pass continues
+  std::vector<float> row_;              // [num_ids] where the model's logits are not in the order of token ids
+  std::vector<Candidate> candidates_;   // of one level
+  std::vector<Picked> picked_;          // the likeliest first
+  const float* picked_from_ = nullptr;  // the row whose children they are, whatever the path before it; or nullptr
+  std::vector<int32_t> level_;          // the tree's tokens that the next pass continues
   std::vector<float> path_probs_;
   std::array<int32_t, TokenTree::kMaxTokens> shape_tokens_;  // of the tree's tokens, where the shape is sparse
   int32_t num_rows_ = 0;                                     // drafted tokens in the cache
