@@ -165,8 +165,8 @@ typedef struct {
   int32_t
       reuse_prefix; /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
   /* A tree of the draft model or the head instead of num_draft_tokens, which must not be above 0 then: either of a
-   * fixed shape, or of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels. Neither has more
-   * than max_draft_tokens tokens. */
+   * fixed shape, or of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels, beside looked-up
+   * ones if the source says so. Neither has more than max_draft_tokens tokens. */
   const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
   size_t num_tree_widths;     /* levels */
   int32_t tree_nodes;

@@ -137,6 +137,7 @@ def test_sampled_dynamic_trees_repeat_plain_decoding_seed_by_seed(wide: Engine) 
         plain = wide.generate("seed", num_draft_tokens=0, **options)
         result = wide.generate("seed", tree="dynamic", tree_nodes=20, **options)
         assert result.token_ids == plain.token_ids
+        assert wide.generate("seed", **options).token_ids == plain.token_ids  # auto draws nothing either
         accepted += result.stats.num_accepted
     assert accepted > 0
 
