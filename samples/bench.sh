@@ -11,4 +11,7 @@ pilotfish bench "$bundle" --prompt-tokens 128 --new-tokens 128 --threads 2 --rep
 pilotfish bench "$bundle" --prompts "$(dirname "${BASH_SOURCE[0]}")/copy_heavy.jsonl" --new-tokens 128 --threads 2 --json bench-copy.json
 if [ $# -gt 1 ]; then
   pilotfish bench "$bundle" --prompts "$2" --new-tokens 128 --threads 2 --repeats 1 --json bench-prompts.json
+  search="$(dirname "${BASH_SOURCE[0]}")/search_settings.py"
+  python "$search" "$bundle" --prompts "$2" --threads 2 --per-category 5 --calibration refresh --json bench-search.json
+  python "$search" "$bundle" --prompts "$2" --threads 2 --length --json bench-length.json
 fi

@@ -1,6 +1,6 @@
 """How near "auto" comes to the best fixed way of drafting, by category of prompts.
 
-    python samples/search_settings.py build/smollm2 --prompts prompts.jsonl --per-category 8
+    python samples/search_settings.py build/smollm2 --prompts prompts.jsonl --per-category 8 --calibration refresh
 
 Every setting answers every prompt greedily, in turn. Two speeds are shown: measured, from the first token to the last,
 and counted, by the costs of passes that rounds are planned by. The counted one is the same in every run under one
@@ -123,10 +123,16 @@ def main() -> None:
     parser.add_argument("--per-category", type=int, default=8, help="prompts")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--calibration", default="kept", help='"refresh": measure the costs of passes anew')
     parser.add_argument("--length", action="store_true", help="compare tokens a round")
     parser.add_argument("--json", help="write the sums there")
     arguments = parser.parse_args()
-    with Engine(arguments.bundle, threads=arguments.threads, max_draft_tokens=MOST_DRAFTED) as engine:
+    with Engine(
+        arguments.bundle,
+        threads=arguments.threads,
+        max_draft_tokens=MOST_DRAFTED,
+        calibration=arguments.calibration,
+    ) as engine:
         by_category: dict[str, list[Prompt]] = defaultdict(list)
         for prompt in prompts_from_file(engine, arguments.prompts):
             by_category[prompt.category].append(prompt)
