@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
-from .draft_tree import DYNAMIC, parse_tree
+from .draft_tree import parse_tree
 from .option_checks import check_int, require, require_number
+from .source_checks import check_source
 
 if TYPE_CHECKING:
     from pilotfish.bindings import Mask
@@ -244,7 +245,7 @@ class GenerateOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given."""
         tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
-        self._check_source(has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
+        check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         return RequestOptions(
@@ -278,37 +279,3 @@ class GenerateOptions:
             typical_epsilon=self.typical_acceptance[0] if self.typical_acceptance else 0.0,
             typical_delta=self.typical_acceptance[1] if self.typical_acceptance else 0.0,
         )
-
-    def _check_source(self, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:
-        if self.tree is not None and self.source in ("plain", "lookup"):
-            raise InvalidArgumentError(
-                f"tree is {self.tree!r}, but the source {self.source!r}: the draft model or the head drafts it"
-            )
-        if self.tree not in (None, DYNAMIC) and self.source.startswith("lookup"):
-            raise InvalidArgumentError(
-                f"tree is {self.tree!r}, but the source {self.source!r}: "
-                "only a dynamic tree has places for looked-up tokens"
-            )
-        if is_medusa and self.source == "draft":
-            raise InvalidArgumentError(f"tree is {self.tree!r}, but the source 'draft': only heads draft such a tree")
-        by_head = is_medusa or self.source in ("head", "lookup+head")
-        if by_head and not has_head:
-            what = f"tree is {self.tree!r}" if self.source == "auto" else f"source is {self.source!r}"
-            raise InvalidArgumentError(
-                f"{what}, but the bundle has no head that runs on this device: export one with --head"
-            )
-        if by_head or has_draft or (has_head and self.source == "auto"):
-            return
-        if self.tree is not None:
-            raise InvalidArgumentError(
-                f"tree is {self.tree!r}, but the bundle has no draft: export one with --draft or --head"
-            )
-        if self.source in ("draft", "lookup+draft"):
-            raise InvalidArgumentError(
-                f"source is {self.source!r}, but the bundle has no draft: export one with --draft"
-            )
-        if self.source == "auto" and self.num_draft_tokens:
-            raise InvalidArgumentError(
-                f"num_draft_tokens is {self.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
-                "or name the source 'lookup'"
-            )

@@ -28,8 +28,8 @@ using TimedPass = std::function<void(int32_t num_rows, int32_t context)>;
 
 // Of a source of drafts that runs a model.
 struct TimedSource {
-  TimedPass begin;           // its first pass of a round
-  TimedPass level;           // a further one; empty: it has none
+  TimedPass begin;  // its first pass of a round
+  TimedPass level;  // a further one; empty: it has none
   // Run before each first pass, not timed: what a pass of the target leaves in the processor's caches is nothing of the
   // source's weights. Empty: nothing is run.
   TimedPass before = {};

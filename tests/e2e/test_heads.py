@@ -11,17 +11,8 @@ import pytest
 import tiny_heads
 import torch
 from every_option import EVERY_OPTION
-from fitted_heads import (
-    EXACT,
-    KINDS,
-    LOW_BIT,
-    NUM_LEVELS,
-    TorchTarget,
-    export_with,
-    fitted_head,
-    output_name,
-    stage_states,
-)
+from fitted_heads import EXACT, KINDS, LOW_BIT, NUM_LEVELS, TorchTarget, export_with, fitted_head
+from reference.head_rounds import HeadRounds
 
 from pilotfish import Engine
 from pilotfish.bindings import InvalidArgumentError, Model
@@ -82,39 +73,6 @@ def prompts() -> list[list[int]]:
     return [[chooser.randrange(256) for _ in range(length)] for length in (1, 2, 5, 31, 32, 33, 64, 130)]
 
 
-class Reference:
-    """What torch's head drafts after the target's own states."""
-
-    def __init__(self, kind: str, target: TorchTarget) -> None:
-        self._kind, self._target = kind, target
-        self._tensors, self._config = fitted_head(kind, target)
-
-    def rounds(self, prompt: list[int], output: tuple[int, ...], widths: tuple[int, ...], shift: int = 0) -> list[int]:
-        """Tokens of each round of trees of a shape, given the output. A `shift` of -1 reads the row before."""
-        tokens = [*prompt, *output]
-        states = self._target.states(torch.tensor([tokens]))[0]
-        length, rounds = len(prompt) + 1, []
-        while length < len(tokens):
-            num_accepted = 0
-            for level, width in enumerate(widths):
-                if length + level >= len(tokens) - 1:
-                    break
-                path = tokens[length - 1 : length + level]
-                if tokens[length + level] not in self._likeliest(states[length - 2 + shift], path, level, width):
-                    break
-                num_accepted += 1
-            rounds.append(num_accepted + 1)
-            length += num_accepted + 1
-        return rounds
-
-    def _likeliest(self, state: torch.Tensor, path: list[int], level: int, width: int) -> list[int]:
-        """Of the tokens that follow a path, which begins with the last token of the sequence."""
-        tokens = torch.tensor([path + [0] * (NUM_LEVELS - len(path))])
-        x = stage_states(self._kind, state[None], tokens, self._tensors, self._config)[level]
-        logits = (x @ self._tensors[output_name(self._kind, level)].T)[0]
-        return [int(index) for index in torch.topk(logits, width).indices]
-
-
 @pytest.fixture(scope="module")
 def exact(head: Path, checkpoints: dict[str, Path]) -> Iterator[Engine]:
     """In f32, as torch computes."""
@@ -126,7 +84,7 @@ def exact(head: Path, checkpoints: dict[str, Path]) -> Iterator[Engine]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_drafts_are_those_of_torch(exact: Engine, kind: str, target: TorchTarget, shape: str) -> None:
     """The state, its tap and its position are all in the drafts: the tokens that each round accepts tell."""
-    reference = Reference(kind, target)
+    reference = HeadRounds(kind, target)
     found: list[int] = []
     expected: list[int] = []
     shifted: list[int] = []

@@ -1,0 +1,58 @@
+"""Whether a bundle has what a generation is to draft with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pilotfish.bindings import InvalidArgumentError
+
+from .draft_tree import DYNAMIC
+
+if TYPE_CHECKING:
+    from .options import GenerateOptions
+
+
+def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:
+    """Refuses what the bundle cannot draft.
+
+    Args:
+        options: what is asked for.
+        has_draft: whether the bundle has a draft model.
+        has_head: whether it has a head that runs on the device.
+        is_medusa: whether the tree has Medusa's choices.
+
+    Raises:
+        InvalidArgumentError: a source that is not there, or that does not draft such a tree.
+    """
+    if options.tree is not None and options.source in ("plain", "lookup"):
+        raise InvalidArgumentError(
+            f"tree is {options.tree!r}, but the source {options.source!r}: the draft model or the head drafts it"
+        )
+    if options.tree not in (None, DYNAMIC) and options.source.startswith("lookup"):
+        raise InvalidArgumentError(
+            f"tree is {options.tree!r}, but the source {options.source!r}: "
+            "only a dynamic tree has places for looked-up tokens"
+        )
+    if is_medusa and options.source == "draft":
+        raise InvalidArgumentError(f"tree is {options.tree!r}, but the source 'draft': only heads draft such a tree")
+    by_head = is_medusa or options.source in ("head", "lookup+head")
+    if by_head and not has_head:
+        what = f"tree is {options.tree!r}" if options.source == "auto" else f"source is {options.source!r}"
+        raise InvalidArgumentError(
+            f"{what}, but the bundle has no head that runs on this device: export one with --head"
+        )
+    if by_head or has_draft or (has_head and options.source == "auto"):
+        return
+    if options.tree is not None:
+        raise InvalidArgumentError(
+            f"tree is {options.tree!r}, but the bundle has no draft: export one with --draft or --head"
+        )
+    if options.source in ("draft", "lookup+draft"):
+        raise InvalidArgumentError(
+            f"source is {options.source!r}, but the bundle has no draft: export one with --draft"
+        )
+    if options.source == "auto" and options.num_draft_tokens:
+        raise InvalidArgumentError(
+            f"num_draft_tokens is {options.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
+            "or name the source 'lookup'"
+        )
