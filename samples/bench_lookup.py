@@ -2,9 +2,10 @@
 
     python samples/bench_lookup.py BUNDLE --gguf FILE --openvino-python PYTHON [--prompts samples/copy_heavy.jsonl]
 
-BUNDLE and FILE hold the same model. Both get the same token ids, threads and output lengths. OpenVINO's lookup runs with
-each of --assistant-tokens drafted tokens; its best setting counts. Figures are tokens/s with the prompt's pass left out,
-medians over prompts and rounds; each engine's speed-up is over its own plain decoding. The last line of stdout is JSON.
+BUNDLE and FILE hold the same model. Both get the same token ids, threads and output lengths. OpenVINO's lookup runs
+with each of --assistant-tokens drafted tokens; its best setting counts. Figures are tokens/s with the prompt's pass
+left out, medians over prompts and rounds; each engine's speed-up is over its own plain decoding. The last line of
+stdout is JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from pilotfish import Engine
 
 OURS = """
 import json, sys
@@ -58,8 +61,6 @@ print(json.dumps(speeds))
 
 def prompt_ids(bundle: Path, prompts: Path) -> str:
     """The prompts through the bundle's chat template, as JSON lists of ids."""
-    from pilotfish import Engine
-
     with Engine(str(bundle)) as engine:
         lines = prompts.read_text(encoding="utf-8").splitlines()
         texts = [json.loads(line)["prompt"] for line in lines]
@@ -100,7 +101,8 @@ def main() -> int:
     for name, median in medians.items():
         plain = medians["pilotfish plain" if name.startswith("pilotfish") else "OpenVINO GenAI plain"]
         values = speeds[name]
-        print(f"{name:24} {median:7.1f} [{min(values):6.1f} .. {max(values):6.1f}] tokens/s, {median / plain:.2f} x plain")
+        span = f"{median:7.1f} [{min(values):6.1f} .. {max(values):6.1f}]"
+        print(f"{name:24} {span} tokens/s, {median / plain:.2f} x plain")
     print(json.dumps(medians))
     return 0
 
