@@ -3,43 +3,43 @@ set(pilotfish_engine_sources
   src/api.cpp
   src/status.cpp
   src/options.cpp
-  src/sampling_options.cpp
-  src/sha256.cpp
+  src/sampling/sampling_options.cpp
+  src/bundle/sha256.cpp
   src/atomic_file.cpp
-  src/manifest_json.cpp
-  src/manifest.cpp
-  src/pages.cpp
-  src/bundle_files.cpp
-  src/cuda_formats.cpp
-  src/cuda_memory_plan.cpp
-  src/memory_plan.cpp
-  src/node_placement.cpp
-  src/ort.cpp
-  src/kv_blocks.cpp
-  src/prefix_cache.cpp
-  src/cuda_driver.cpp
-  src/cuda_build.cpp
-  src/cuda_library.cpp
-  src/cuda_info.cpp
-  src/pass_buffers.cpp
-  src/kv_cache.cpp
-  src/hidden_rows.cpp
-  src/model.cpp
-  src/recorded_rounds.cpp
-  src/device_round.cpp
-  src/head.cpp
-  src/row_graph.cpp
-  src/row_math.cpp
-  src/row_select.cpp
-  src/candidates.cpp
-  src/sampler.cpp
-  src/token_history.cpp
-  src/mask_cache.cpp
-  src/processors.cpp
-  src/token_chooser.cpp
+  src/bundle/manifest_json.cpp
+  src/bundle/manifest.cpp
+  src/memory/pages.cpp
+  src/bundle/bundle_files.cpp
+  src/device/cuda_formats.cpp
+  src/memory/cuda_memory_plan.cpp
+  src/memory/memory_plan.cpp
+  src/model/node_placement.cpp
+  src/model/ort.cpp
+  src/memory/kv_blocks.cpp
+  src/memory/prefix_cache.cpp
+  src/device/cuda_driver.cpp
+  src/device/cuda_build.cpp
+  src/device/cuda_library.cpp
+  src/device/cuda_info.cpp
+  src/model/pass_buffers.cpp
+  src/memory/kv_cache.cpp
+  src/model/hidden_rows.cpp
+  src/model/model.cpp
+  src/device/recorded_rounds.cpp
+  src/device/device_round.cpp
+  src/model/head.cpp
+  src/model/row_graph.cpp
+  src/sampling/row_math.cpp
+  src/sampling/row_select.cpp
+  src/sampling/candidates.cpp
+  src/sampling/sampler.cpp
+  src/sampling/token_history.cpp
+  src/sampling/mask_cache.cpp
+  src/sampling/processors.cpp
+  src/sampling/token_chooser.cpp
   src/prefill.cpp
-  src/token_tree.cpp
-  src/tree_pass.cpp
+  src/tree/token_tree.cpp
+  src/model/tree_pass.cpp
   src/drafters/draw.cpp
   src/drafters/likeliest.cpp
   src/drafters/draft_rows.cpp
@@ -47,19 +47,19 @@ set(pilotfish_engine_sources
   src/drafters/model_drafter.cpp
   src/drafters/medusa_rows.cpp
   src/drafters/mlp_rows.cpp
-  src/step_graph.cpp
+  src/model/step_graph.cpp
   src/drafters/eagle_rows.cpp
   src/drafters/make_head_drafter.cpp
-  src/lookup_index.cpp
-  src/lookup_rates.cpp
-  src/lookup_store.cpp
+  src/lookup/lookup_index.cpp
+  src/lookup/lookup_rates.cpp
+  src/lookup/lookup_store.cpp
   src/drafters/lookup_drafter.cpp
-  src/round_costs.cpp
-  src/calibration.cpp
-  src/confidence_rates.cpp
-  src/source_track.cpp
-  src/controller.cpp
-  src/controller_pace.cpp
+  src/control/round_costs.cpp
+  src/control/calibration.cpp
+  src/control/confidence_rates.cpp
+  src/control/source_track.cpp
+  src/control/controller.cpp
+  src/control/controller_pace.cpp
   src/speculation.cpp
   src/verify.cpp
   src/accept.cpp
@@ -67,13 +67,13 @@ set(pilotfish_engine_sources
   src/compact.cpp
   src/engine.cpp
   src/engine_costs.cpp
-  src/logprob_report.cpp
+  src/sampling/logprob_report.cpp
   src/request.cpp
   src/request_prompt.cpp
-  src/device_outcome.cpp
+  src/device/device_outcome.cpp
   src/request_device.cpp
-  src/process_logits.cpp)
-set_source_files_properties(src/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
+  src/sampling/process_logits.cpp)
+set_source_files_properties(src/sampling/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 
 set(pilotfish_engine_tests
   accept_test

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "round_kernels.h"
+#include "device/round_kernels.h"
 
 namespace pilotfish::cuda {
 

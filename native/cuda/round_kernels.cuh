@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common.cuh"
-#include "round_kernels.h"
+#include "device/round_kernels.h"
 
 namespace pilotfish::cuda {
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ort_abi.h"
+#include "model/ort_abi.h"
 #include "parallel.h"
 #include "workers.h"
 

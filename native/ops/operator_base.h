@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "ort_abi.h"
+#include "model/ort_abi.h"
 
 namespace pilotfish {
 

@@ -1,6 +1,6 @@
 #include "accept.h"
 
-#include "row_math.h"
+#include "sampling/row_math.h"
 
 namespace pilotfish {
 namespace {

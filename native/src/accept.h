@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "model.h"
-#include "random_stream.h"
-#include "token_chooser.h"
-#include "token_tree.h"
+#include "model/model.h"
+#include "sampling/random_stream.h"
+#include "sampling/token_chooser.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 

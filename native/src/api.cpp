@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cuda_info.h"
+#include "device/cuda_info.h"
 #include "engine.h"
 #include "instruction_set.h"
+#include "memory/pages.h"
 #include "options.h"
-#include "pages.h"
 #include "pilotfish.h"
-#include "process_logits.h"
 #include "request.h"
+#include "sampling/process_logits.h"
 #include "status.h"
 
 struct pf_engine {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kv_cache.h"
+#include "memory/kv_cache.h"
 
 namespace pilotfish {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sampler.h"
-#include "token_tree.h"
+#include "sampling/sampler.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 

@@ -6,11 +6,11 @@
 #include <set>
 #include <utility>
 
-#include "bundle_files.h"
-#include "cuda_library.h"
+#include "bundle/bundle_files.h"
+#include "device/cuda_library.h"
 #include "drafters/make_head_drafter.h"
 #include "instruction_set.h"
-#include "memory_plan.h"
+#include "memory/memory_plan.h"
 #include "options.h"
 #include "status.h"
 

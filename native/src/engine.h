@@ -10,23 +10,23 @@
 #include <span>
 #include <vector>
 
-#include "cuda_device.h"
-#include "device_round.h"
+#include "bundle/manifest.h"
+#include "control/round_costs.h"
+#include "device/cuda_device.h"
+#include "device/device_round.h"
 #include "draft.h"
-#include "draft_memory.h"
 #include "drafters/head_drafter.h"
 #include "drafters/model_drafter.h"
 #include "drafters/model_rows.h"
-#include "head.h"
-#include "kv_blocks.h"
-#include "lookup_store.h"
-#include "manifest.h"
-#include "model.h"
-#include "ort.h"
+#include "lookup/lookup_store.h"
+#include "memory/draft_memory.h"
+#include "memory/kv_blocks.h"
+#include "memory/prefix_cache.h"
+#include "model/head.h"
+#include "model/model.h"
+#include "model/ort.h"
 #include "pilotfish.h"
-#include "prefix_cache.h"
-#include "round_costs.h"
-#include "sampler.h"
+#include "sampling/sampler.h"
 
 namespace pilotfish {
 

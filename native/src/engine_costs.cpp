@@ -5,10 +5,10 @@
 #include <sstream>
 #include <string>
 
-#include "calibration.h"
+#include "bundle/sha256.h"
+#include "control/calibration.h"
 #include "engine.h"
-#include "row_math.h"
-#include "sha256.h"
+#include "sampling/row_math.h"
 #include "status.h"
 
 namespace pilotfish {

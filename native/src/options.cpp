@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
-#include "lookup_store.h"
-#include "sampling_options.h"
+#include "lookup/lookup_store.h"
+#include "sampling/sampling_options.h"
 #include "status.h"
-#include "token_tree.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "pilotfish.h"
-#include "tree_shape.h"
+#include "tree/tree_shape.h"
 
 namespace pilotfish {
 

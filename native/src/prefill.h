@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "model.h"
+#include "model/model.h"
 
 namespace pilotfish {
 

@@ -5,7 +5,7 @@
 
 #include "compact.h"
 #include "prefill.h"
-#include "sampling_options.h"
+#include "sampling/sampling_options.h"
 #include "status.h"
 #include "timer.h"
 #include "verify.h"

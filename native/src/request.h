@@ -12,11 +12,11 @@
 
 #include "accept.h"
 #include "engine.h"
-#include "logprob_report.h"
 #include "pilotfish.h"
-#include "random_stream.h"
+#include "sampling/logprob_report.h"
+#include "sampling/random_stream.h"
+#include "sampling/token_chooser.h"
 #include "speculation.h"
-#include "token_chooser.h"
 
 namespace pilotfish {
 

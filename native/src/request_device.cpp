@@ -1,7 +1,7 @@
 // A round that the device makes by itself, told in the words of one made by the host.
 
-#include "device_outcome.h"
-#include "device_round.h"
+#include "device/device_outcome.h"
+#include "device/device_round.h"
 #include "request.h"
 #include "timer.h"
 

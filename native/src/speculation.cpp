@@ -4,7 +4,7 @@
 #include <array>
 
 #include "engine.h"
-#include "memory_plan.h"
+#include "memory/memory_plan.h"
 #include "options.h"
 #include "status.h"
 #include "timer.h"

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "accept.h"
-#include "controller.h"
+#include "control/controller.h"
 #include "drafters/drafter.h"
 #include "drafters/head_drafter.h"
 #include "drafters/lookup_drafter.h"
-#include "kv_blocks.h"
+#include "memory/kv_blocks.h"
 #include "pilotfish.h"
 #include "prefill.h"
-#include "tree_shape.h"
+#include "tree/tree_shape.h"
 
 namespace pilotfish {
 

@@ -1,6 +1,6 @@
 #include "verify.h"
 
-#include "tree_pass.h"
+#include "model/tree_pass.h"
 
 namespace pilotfish {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "model.h"
-#include "token_tree.h"
+#include "model/model.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 

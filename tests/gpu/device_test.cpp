@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda_library.h"
+#include "device/cuda_library.h"
 #include "kernels.h"
 
 namespace {

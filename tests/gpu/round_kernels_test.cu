@@ -10,7 +10,7 @@
 
 #include "gpu_test.h"
 #include "kernels.h"
-#include "random_stream.h"
+#include "sampling/random_stream.h"
 
 namespace pilotfish::cuda::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "calibration.h"
+#include "control/calibration.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "confidence_rates.h"
+#include "control/confidence_rates.h"
 
 #include "check.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller.h"
+#include "control/controller.h"
 
 namespace simulation {
 

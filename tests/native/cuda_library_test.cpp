@@ -1,13 +1,13 @@
 // What stands between a user and a GPU is named, with the remedy, before any of CUDA's own libraries runs. Driver and
 // kernels are fakes, but for the library of this build.
-#include "cuda_library.h"
+#include "device/cuda_library.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "check.h"
-#include "cuda_build.h"
+#include "device/cuda_build.h"
 #include "status.h"
 
 namespace {

@@ -1,10 +1,10 @@
 // The plan of a GPU's memory: what it counts, that it is never less than the kernels take, and what does not fit.
-#include "cuda_memory_plan.h"
+#include "memory/cuda_memory_plan.h"
 
 #include <algorithm>
 
 #include "check.h"
-#include "memory_plan.h"
+#include "memory/memory_plan.h"
 #include "options.h"
 #include "tiny_manifest.h"
 

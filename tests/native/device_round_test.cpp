@@ -1,16 +1,16 @@
 // The host's part of rounds on a device: which requests have them, how long their chains are, and what is made of their
 // outcome. The kernels are tested on a GPU.
-#include "device_round.h"
+#include "device/device_round.h"
 
 #include <functional>
 #include <memory>
 #include <span>
 
-#include "chain_lengths.h"
 #include "check.h"
-#include "device_outcome.h"
+#include "device/chain_lengths.h"
+#include "device/device_outcome.h"
+#include "device/recorded_rounds.h"
 #include "options.h"
-#include "recorded_rounds.h"
 #include "status.h"
 
 namespace {

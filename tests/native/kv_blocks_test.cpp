@@ -1,4 +1,4 @@
-#include "kv_blocks.h"
+#include "memory/kv_blocks.h"
 
 #include <memory>
 #include <random>

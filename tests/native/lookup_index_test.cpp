@@ -1,5 +1,5 @@
 // The index against a search that compares every position.
-#include "lookup_index.h"
+#include "lookup/lookup_index.h"
 
 #include <algorithm>
 #include <chrono>

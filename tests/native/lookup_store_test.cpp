@@ -1,4 +1,4 @@
-#include "lookup_store.h"
+#include "lookup/lookup_store.h"
 
 #include <unistd.h>
 

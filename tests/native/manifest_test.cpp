@@ -1,4 +1,4 @@
-#include "manifest.h"
+#include "bundle/manifest.h"
 
 #include <string>
 

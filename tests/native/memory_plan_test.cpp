@@ -1,4 +1,4 @@
-#include "memory_plan.h"
+#include "memory/memory_plan.h"
 
 #include "check.h"
 #include "drafters/make_head_drafter.h"

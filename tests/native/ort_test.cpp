@@ -1,5 +1,5 @@
 // What ONNX Runtime reports is told apart, and a library that is none is refused.
-#include "ort.h"
+#include "model/ort.h"
 
 #include "check.h"
 

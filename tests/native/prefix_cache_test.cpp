@@ -1,4 +1,4 @@
-#include "prefix_cache.h"
+#include "memory/prefix_cache.h"
 
 #include <algorithm>
 #include <memory>

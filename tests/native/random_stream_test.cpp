@@ -1,4 +1,4 @@
-#include "random_stream.h"
+#include "sampling/random_stream.h"
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-#include "row_math.h"
+#include "sampling/row_math.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.h"
-#include "row_select.h"
+#include "sampling/row_select.h"
 
 namespace {
 

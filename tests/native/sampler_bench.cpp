@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "logprob_report.h"
-#include "random_stream.h"
-#include "row_math.h"
-#include "token_chooser.h"
+#include "sampling/logprob_report.h"
+#include "sampling/random_stream.h"
+#include "sampling/row_math.h"
+#include "sampling/token_chooser.h"
 
 namespace {
 

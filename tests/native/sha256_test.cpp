@@ -1,4 +1,4 @@
-#include "sha256.h"
+#include "bundle/sha256.h"
 
 #include <string>
 #include <vector>

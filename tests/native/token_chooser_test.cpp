@@ -1,4 +1,4 @@
-#include "token_chooser.h"
+#include "sampling/token_chooser.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.h"
-#include "token_history.h"
+#include "sampling/token_history.h"
 
 static int64_t num_allocations = 0;
 

@@ -1,4 +1,4 @@
-#include "token_tree.h"
+#include "tree/token_tree.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // The device behind cuda_device.h, and the one function that this library exports.
-#include "cuda_device.h"
+#include "device/cuda_device.h"
 
 #include <cuda_runtime_api.h>
 
@@ -7,8 +7,8 @@
 
 #include "bandwidth.h"
 #include "checked.h"
-#include "cuda_build.h"
 #include "cuda_operator.h"
+#include "device/cuda_build.h"
 #include "embedding_op.h"
 #include "kernels.h"
 #include "linear_op.h"

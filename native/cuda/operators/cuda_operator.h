@@ -9,9 +9,9 @@
 #include <string>
 
 #include "kernel_io.h"
+#include "model/ort_abi.h"
 #include "model_context.h"
 #include "operator_base.h"
-#include "ort_abi.h"
 
 namespace pilotfish::cuda {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_device.h"
+#include "device/cuda_device.h"
 #include "kernels.h"
 
 namespace pilotfish::cuda {

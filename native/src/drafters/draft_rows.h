@@ -6,8 +6,8 @@
 #include <span>
 
 #include "drafters/drafter.h"
-#include "model.h"
-#include "tree_pass.h"
+#include "model/model.h"
+#include "model/tree_pass.h"
 
 namespace pilotfish {
 

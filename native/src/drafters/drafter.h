@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "confidence_rates.h"
+#include "control/confidence_rates.h"
 #include "draft.h"
-#include "random_stream.h"
-#include "token_chooser.h"
-#include "tree_shape.h"
+#include "sampling/random_stream.h"
+#include "sampling/token_chooser.h"
+#include "tree/tree_shape.h"
 
 namespace pilotfish {
 

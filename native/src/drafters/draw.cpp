@@ -3,8 +3,8 @@
 #include <array>
 #include <cassert>
 
-#include "row_math.h"
-#include "token_tree.h"
+#include "sampling/row_math.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 

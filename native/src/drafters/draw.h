@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "sampler.h"
+#include "sampling/sampler.h"
 
 namespace pilotfish {
 

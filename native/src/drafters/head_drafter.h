@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "drafters/drafter.h"
-#include "hidden_rows.h"
-#include "kv_cache.h"
+#include "memory/kv_cache.h"
+#include "model/hidden_rows.h"
 
 namespace pilotfish {
 

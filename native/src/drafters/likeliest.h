@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "row_math.h"
+#include "sampling/row_math.h"
 
 namespace pilotfish {
 

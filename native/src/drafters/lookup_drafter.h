@@ -8,8 +8,8 @@
 #include <span>
 
 #include "drafters/drafter.h"
-#include "lookup_index.h"
-#include "lookup_rates.h"
+#include "lookup/lookup_index.h"
+#include "lookup/lookup_rates.h"
 
 namespace pilotfish {
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "drafters/head_drafter.h"
-#include "head.h"
-#include "model.h"
+#include "model/head.h"
+#include "model/model.h"
 #include "pilotfish.h"
 
 namespace pilotfish {

@@ -9,8 +9,8 @@
 
 #include "drafters/draft_rows.h"
 #include "drafters/head_drafter.h"
-#include "head.h"
-#include "row_graph.h"
+#include "model/head.h"
+#include "model/row_graph.h"
 
 namespace pilotfish {
 

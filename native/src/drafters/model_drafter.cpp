@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "drafters/draw.h"
-#include "row_math.h"
+#include "sampling/row_math.h"
 
 namespace pilotfish {
 namespace {

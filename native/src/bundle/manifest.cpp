@@ -1,0 +1,222 @@
+#include "bundle/manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "bundle/manifest_json.h"
+#include "tree/token_tree.h"
+
+namespace pilotfish {
+namespace {
+
+std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers) {
+  std::vector<int32_t> taps;
+  for (const int64_t tap : node.integers("taps", 0, num_layers)) taps.push_back(static_cast<int32_t>(tap));
+  return taps;
+}
+
+ModelEntry parse_model(const Node& node) {
+  const auto dim = [&](const char* key) { return static_cast<int32_t>(node.integer(key, 1)); };
+  ModelEntry model{.graph = parse_file(node.object("graph")),
+                   .weights = parse_file(node.object("weights")),
+                   .tensors = {},
+                   .num_layers = dim("num_layers"),
+                   .hidden_size = dim("hidden_size"),
+                   .intermediate_size = dim("intermediate_size"),
+                   .num_heads = dim("num_heads"),
+                   .num_kv_heads = dim("num_kv_heads"),
+                   .head_dim = dim("head_dim"),
+                   .vocab_size = dim("vocab_size"),
+                   .num_logits = dim("num_logits"),
+                   .max_positions = dim("max_positions"),
+                   .cache_type = parse_cache_type(node),
+                   .logit_ids = {},
+                   .taps = {},
+                   .formats = {}};
+  if (model.num_logits > model.vocab_size) {
+    node.wrong("num_logits", "at most vocab_size " + std::to_string(model.vocab_size), model.num_logits);
+  }
+  model.logit_ids = parse_logit_ids(node, model.num_logits, model.vocab_size);
+  model.tensors = parse_tensors(node, model.weights.num_bytes);
+  if (node.has("taps")) model.taps = parse_taps(node, model.num_layers);
+  if (node.has("formats")) {
+    const Node formats = node.object("formats");
+    for (const std::string& part : formats.keys()) model.formats.emplace(part, formats.text(part.c_str()));
+  }
+  return model;
+}
+
+constexpr std::array<std::pair<const char*, HeadKind>, 5> kHeadKinds{{{"medusa", HeadKind::kMedusa},
+                                                                      {"mlp_speculator", HeadKind::kMlpSpeculator},
+                                                                      {"eagle", HeadKind::kEagle},
+                                                                      {"eagle3", HeadKind::kEagle3},
+                                                                      {"mtp", HeadKind::kMtp}}};
+
+HeadKind parse_head_kind(const Node& node) {
+  const std::string text = node.text("kind");
+  for (const auto& [name, kind] : kHeadKinds) {
+    if (text == name) return kind;
+  }
+  node.wrong("kind", "medusa, mlp_speculator, eagle, eagle3 or mtp", text);
+}
+
+std::optional<HeadCacheEntry> parse_head_cache(const Node& node) {
+  if (!node.has_value("cache")) return std::nullopt;
+  const Node cache = node.object("cache");
+  const auto dim = [&](const char* key) { return static_cast<int32_t>(cache.integer(key, 1)); };
+  return HeadCacheEntry{.num_heads = dim("num_heads"),
+                        .num_kv_heads = dim("num_kv_heads"),
+                        .head_dim = dim("head_dim"),
+                        .max_positions = dim("max_positions"),
+                        .type = parse_cache_type(cache)};
+}
+
+// Which graphs the kind has, and whether a cache: what runs it relies on both.
+void check_head_parts(const HeadEntry& head, const Node& node) {
+  std::vector<std::string> roles;
+  if (head.has_layer()) {
+    roles = {"features", "step"};
+  } else if (head.kind == HeadKind::kMedusa) {
+    roles = {"heads"};
+  } else {
+    for (int32_t stage = 0; stage < head.num_predictions; ++stage) roles.push_back("stage." + std::to_string(stage));
+  }
+  for (const std::string& role : roles) {
+    if (!head.graphs.contains(role)) node.wrong("graphs", "a graph " + role, node.object("graphs").keys());
+  }
+  if (head.has_layer() != head.cache.has_value()) {
+    node.wrong("cache", head.has_layer() ? "a cache" : "null", head.has_layer() ? "null" : "one");
+  }
+  if (!head.has_layer() && head.num_predictions == 0) node.wrong("num_predictions", "at least 1", 0);
+}
+
+HeadEntry parse_head(const Node& node, const Manifest& manifest) {
+  const ModelEntry& target = manifest.target;
+  HeadEntry head{.kind = parse_head_kind(node),
+                 .graphs = {},
+                 .weights = parse_file(node.object("weights")),
+                 .tensors = {},
+                 .taps = parse_taps(node, target.num_layers),
+                 .num_predictions = static_cast<int32_t>(node.integer("num_predictions", 0, TokenTree::kMaxTokens)),
+                 .state_size = static_cast<int32_t>(node.integer("state_size", 1)),
+                 .num_logits = static_cast<int32_t>(node.integer("num_logits", 1)),
+                 .logit_ids = {},
+                 .cache = parse_head_cache(node)};
+  const Node graphs = node.object("graphs");
+  for (const std::string& role : graphs.keys()) head.graphs.emplace(role, parse_file(graphs.object(role.c_str())));
+  head.tensors = parse_tensors(node, head.weights.num_bytes);
+  head.logit_ids = parse_logit_ids(node, head.num_logits, manifest.tokenizer_size);
+  if (head.taps.empty() || head.taps != target.taps) {
+    node.wrong("taps", "the target's " + Json(target.taps).dump(), head.taps);
+  }
+  check_head_parts(head, node);
+  if (head.cache && head.cache->max_positions < target.max_positions) {
+    node.object("cache").wrong("max_positions", "at least the target's " + std::to_string(target.max_positions),
+                               head.cache->max_positions);
+  }
+  return head;
+}
+
+// The pair shares one tokenizer; only ids that it does not know may be missing from one of them.
+void check_pair(const Manifest& manifest, const std::string& where) {
+  const int32_t target = manifest.target.vocab_size;
+  const int32_t draft = manifest.draft->vocab_size;
+  if (target != draft && std::min(target, draft) < manifest.tokenizer_size) {
+    fail(PF_PAIR_MISMATCH, where, ": the target's vocabulary has ", target, " tokens, the draft's ", draft,
+         ", and they differ within the tokenizer's ", manifest.tokenizer_size, ": token ", std::min(target, draft),
+         " is the first that only one of them has");
+  }
+  const std::vector<int32_t>& ids = manifest.draft->logit_ids;
+  if (!ids.empty() && ids.back() >= manifest.tokenizer_size) {
+    fail(PF_BUNDLE_CORRUPT, where, ": the draft scores token ", ids.back(), ", the tokenizer has ",
+         manifest.tokenizer_size);
+  }
+}
+
+Manifest parse(const Json& json, const std::filesystem::path& folder) {
+  const std::string where = (folder / "manifest.json").string();
+  const Node root(json, where + ": manifest");
+  const std::string format = root.text("format");
+  if (format != "pilotfish-bundle") root.wrong("format", "\"pilotfish-bundle\"", format);
+  const int64_t version = root.integer("format_version", 0);
+  if (version != kBundleFormatVersion) {
+    fail(PF_BUNDLE_VERSION, where, ": format version ", version, ", this pilotfish reads version ",
+         kBundleFormatVersion, "; export the bundle again with this version");
+  }
+  const Node tokenizer = root.object("tokenizer");
+  const Node models = root.object("models");
+  Manifest manifest{.folder = folder,
+                    .tokenizer = parse_file(tokenizer),
+                    .tokenizer_size = static_cast<int32_t>(tokenizer.integer("size", 1)),
+                    .eos_ids = {},
+                    .target = parse_model(models.object("target")),
+                    .draft = {},
+                    .head = {}};
+  if (manifest.target.num_logits < manifest.target.vocab_size) {
+    models.object("target").wrong("num_logits", "vocab_size: a target scores every id", manifest.target.num_logits);
+  }
+  for (const int64_t id : tokenizer.integers("eos_ids", 0, std::numeric_limits<int32_t>::max())) {
+    manifest.eos_ids.push_back(static_cast<int32_t>(id));
+  }
+  if (models.has("draft")) {
+    manifest.draft = parse_model(models.object("draft"));
+    check_pair(manifest, where);
+  }
+  if (root.has_value("head")) manifest.head = parse_head(root.object("head"), manifest);
+  return manifest;
+}
+
+}  // namespace
+
+Manifest parse_manifest(std::string_view text, const std::filesystem::path& folder) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    fail(PF_BUNDLE_CORRUPT, (folder / "manifest.json").string(), ": not JSON: ", error.what());
+  }
+  return parse(json, folder);
+}
+
+const char* name_of(HeadKind kind) noexcept {
+  for (const auto& [name, known] : kHeadKinds) {
+    if (known == kind) return name;
+  }
+  return "";
+}
+
+uint64_t ModelEntry::pass_weight_bytes() const {
+  const bool has_own_head =
+      std::any_of(tensors.begin(), tensors.end(), [](const TensorEntry& tensor) { return tensor.name == "lm_head"; });
+  uint64_t sum = 0;
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.type != TensorEntry::Type::kU8 || (has_own_head && tensor.name == "embedding")) continue;
+    sum += tensor.num_bytes;
+  }
+  return sum;
+}
+
+uint64_t HeadEntry::pass_weight_bytes() const {
+  uint64_t sum = 0;
+  uint64_t num_stages = 0;  // of an MLP speculator, each with an output layer: a pass runs one
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.type != TensorEntry::Type::kU8 || tensor.name.starts_with("emb")) continue;
+    sum += tensor.num_bytes;
+    num_stages += tensor.name.starts_with("lm_head") ? 1 : 0;
+  }
+  return kind == HeadKind::kMlpSpeculator ? sum / std::max<uint64_t>(num_stages, 1) : sum;
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "manifest.json";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(PF_FILE_MISSING, path.string(), ": cannot be read; is ", folder.string(), " a pilotfish bundle?");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) fail(PF_FILE_MISSING, path.string(), ": cannot be read");
+  return parse_manifest(text, folder);
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,76 @@
+#include "bundle/manifest_json.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+
+namespace pilotfish {
+namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
+
+TensorEntry parse_tensor(const Node& node, uint64_t file_bytes) {
+  TensorEntry tensor{.name = node.text("name"),
+                     .type = TensorEntry::Type::kU8,
+                     .shape = node.integers("shape", 1, kMaxFileBytes),
+                     .offset = static_cast<uint64_t>(node.integer("offset", 0, kMaxFileBytes)),
+                     .num_bytes = static_cast<uint64_t>(node.integer("bytes", 1, kMaxFileBytes))};
+  const std::string type = node.text("dtype");
+  if (type != "u8" && type != "f32") node.wrong("dtype", "u8 or f32", type);
+  if (type == "f32") tensor.type = TensorEntry::Type::kF32;
+  if (tensor.offset % 4096 != 0) node.wrong("offset", "a multiple of 4096", tensor.offset);
+  if (tensor.offset + tensor.num_bytes > file_bytes) {
+    node.wrong("bytes", "an end within the file's " + std::to_string(file_bytes) + " bytes", tensor.num_bytes);
+  }
+  uint64_t shape_bytes = type == "f32" ? 4 : 1;
+  for (const int64_t dim : tensor.shape) {
+    if (__builtin_mul_overflow(shape_bytes, static_cast<uint64_t>(dim), &shape_bytes)) {
+      node.wrong("shape", "a shape that fits the file", tensor.shape);
+    }
+  }
+  if (shape_bytes != tensor.num_bytes) node.wrong("bytes", std::to_string(shape_bytes), tensor.num_bytes);
+  return tensor;
+}
+
+}  // namespace
+
+FileEntry parse_file(const Node& node) {
+  FileEntry entry{node.text("file"), static_cast<uint64_t>(node.integer("bytes", 1, kMaxFileBytes)),
+                  node.text("sha256")};
+  const std::filesystem::path path(entry.file);
+  if (entry.file.empty() || path.is_absolute() || path.filename() != path) {
+    node.wrong("file", "the name of a file in the bundle", entry.file);
+  }
+  const bool hex = std::all_of(entry.sha256.begin(), entry.sha256.end(),
+                               [](unsigned char c) { return std::isdigit(c) || (c >= 'a' && c <= 'f'); });
+  if (entry.sha256.size() != 64 || !hex) node.wrong("sha256", "64 lower-case hexadecimal digits", entry.sha256);
+  return entry;
+}
+
+std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes) {
+  std::vector<TensorEntry> entries;
+  const Json& tensors = node.array("tensors");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    entries.push_back(parse_tensor({tensors[i], node.where() + ".tensors[" + std::to_string(i) + "]"}, file_bytes));
+  }
+  return entries;
+}
+
+std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32_t vocab_size) {
+  std::vector<int32_t> ids;
+  if (!node.has_value("logit_ids")) return ids;
+  for (const int64_t id : node.integers("logit_ids", 0, vocab_size - 1)) ids.push_back(static_cast<int32_t>(id));
+  if (ids.size() != size_t(num_logits)) node.wrong("logit_ids", std::to_string(num_logits) + " ids", ids.size());
+  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) != ids.end()) {
+    node.wrong("logit_ids", "ascending ids", "others");
+  }
+  return ids;
+}
+
+CacheType parse_cache_type(const Node& node) {
+  const std::string type = node.text("cache_dtype");
+  if (type != "f16" && type != "f32") node.wrong("cache_dtype", "f16 or f32", type);
+  return type == "f16" ? CacheType::kF16 : CacheType::kF32;
+}
+
+}  // namespace pilotfish

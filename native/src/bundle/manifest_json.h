@@ -1,0 +1,92 @@
+// The parts that entries of a manifest have in common, read from JSON with messages that name the wrong value.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bundle/manifest.h"
+#include "nlohmann/json.hpp"
+#include "status.h"
+
+namespace pilotfish {
+
+using Json = nlohmann::json;
+
+// A JSON object with the path that led to it, so that a message can say which value is wrong.
+class Node {
+ public:
+  Node(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json_.is_object()) wrong("an object");
+  }
+
+  bool has(const char* key) const { return json_.contains(key); }
+  bool has_value(const char* key) const { return has(key) && !json_.at(key).is_null(); }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : json_.items()) names.push_back(name);
+    return names;
+  }
+  Node object(const char* key) const { return Node(at(key), where_ + "." + key); }
+
+  std::string text(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_string()) wrong(key, "a string", value);
+    return value.get<std::string>();
+  }
+
+  int64_t integer(const char* key, int64_t least, int64_t most = std::numeric_limits<int32_t>::max()) const {
+    return integer_of(at(key), key, least, most);
+  }
+
+  std::vector<int64_t> integers(const char* key, int64_t least, int64_t most) const {
+    std::vector<int64_t> values;
+    for (const Json& value : array(key)) values.push_back(integer_of(value, key, least, most));
+    return values;
+  }
+
+  const Json& array(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_array()) wrong(key, "an array", value);
+    return value;
+  }
+
+  [[noreturn]] void wrong(const char* key, const std::string& expected, const Json& found) const {
+    fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected ", expected, ", found ", found.dump());
+  }
+
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void wrong(const char* expected) const {
+    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", json_.dump());
+  }
+
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected a value, found none");
+    return *found;
+  }
+
+  int64_t integer_of(const Json& value, const char* key, int64_t least, int64_t most) const {
+    const bool too_large = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+    if (!value.is_number_integer() || too_large || value.get<int64_t>() < least || value.get<int64_t>() > most) {
+      wrong(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most), value);
+    }
+    return value.get<int64_t>();
+  }
+
+  const Json& json_;
+  std::string where_;
+};
+
+FileEntry parse_file(const Node& node);
+// Of a file of file_bytes.
+std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes);
+// Empty where the entry has none.
+std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32_t vocab_size);
+CacheType parse_cache_type(const Node& node);
+
+}  // namespace pilotfish

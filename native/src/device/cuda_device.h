@@ -1,0 +1,116 @@
+// What the engine asks of a CUDA device. libpilotfish_cuda implements it and is opened only where a GPU is asked for,
+// so this library links nothing of CUDA. Every failure is an Error that names the CUDA call, its file and line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "device/round_kernels.h"
+#include "model/ort_abi.h"
+
+namespace pilotfish {
+
+struct CudaDeviceInfo {
+  std::string name;
+  int32_t driver_version;      // 13000: the newest CUDA that the driver runs is 13.0
+  int32_t compute_capability;  // 90 is 9.0
+  int32_t num_sms;
+  uint64_t total_bytes;
+  uint64_t free_bytes;
+};
+
+// What decides the memory of a session's operators: its largest pass and its weights.
+struct CudaPassLimits {
+  int32_t max_rows;
+  int32_t max_blocks;
+  int32_t block_size;
+  uint64_t weight_bytes;  // of all repacked weights together, at most
+};
+
+// The operators of one session with their repacked weights and scratch. Must outlive the session.
+class CudaOperators {
+ public:
+  virtual ~CudaOperators() = default;
+  // The domain to add to the session's options. While the session is created, the operators read packed weights from
+  // host memory and keep copies of their own; afterwards that memory is not touched any more.
+  virtual OrtCustomOpDomain* domain() noexcept = 0;
+  virtual uint64_t device_bytes() const noexcept = 0;
+  // Frees what only loading needed. Call it once the session exists.
+  virtual void end_load() = 0;
+};
+
+// Work recorded once and repeated by launch().
+class CudaGraph {
+ public:
+  virtual ~CudaGraph() = default;
+  virtual void launch() = 0;
+};
+
+// A device with one stream; everything that is enqueued runs in order. Any thread may use it, one at a time.
+class CudaDevice {
+ public:
+  virtual ~CudaDevice() = default;
+
+  virtual CudaDeviceInfo info() const = 0;
+  // Bytes a second that a kernel reads which does nothing else; takes some milliseconds and up to 1 GiB.
+  virtual double measure_read_bandwidth() = 0;
+  virtual int32_t index() const noexcept = 0;
+  virtual void* stream() const noexcept = 0;  // cudaStream_t
+
+  // Throws PF_OUT_OF_MEMORY with the bytes asked for and free.
+  virtual void* allocate(size_t num_bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  virtual void* allocate_host(size_t num_bytes) = 0;  // page-locked
+  virtual void release_host(void* memory) noexcept = 0;
+
+  // Enqueued; host memory must stay as it is until synchronize().
+  virtual void upload(void* device, const void* host, size_t num_bytes) = 0;
+  virtual void download(void* host, const void* device, size_t num_bytes) = 0;
+  // `height` pieces of `width` bytes, one every `pitch` bytes.
+  virtual void copy(void* target, const void* source, size_t pitch, size_t width, size_t height) = 0;
+  virtual void fill(void* target, int byte, size_t pitch, size_t width, size_t height) = 0;
+  virtual void synchronize() = 0;
+
+  virtual std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& limits) = 0;
+  // Records what `enqueue` puts on the stream instead of running it.
+  virtual std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) = 0;
+
+  // The kernels of a round, enqueued.
+  virtual void start_round(const RoundMemory& memory) = 0;
+  // Greedy, or drawn from the distributions that the round's settings make of the rows.
+  virtual void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) = 0;
+  virtual void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) = 0;
+  // Of drawn tokens; `target` gives the same rows.
+  virtual void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
+                             const RoundMemory& memory) = 0;
+};
+
+// What both libraries must agree on; a mismatch is refused when the library is opened.
+inline constexpr uint32_t kCudaInterfaceVersion = 2;
+inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
+// Makes a device of the given index, which check_build() accepts. Throws.
+using CudaOpenFunction = CudaDevice* (*)(int32_t index);
+
+// Device memory that frees itself.
+class CudaMemory {
+ public:
+  CudaMemory(std::shared_ptr<CudaDevice> device, size_t num_bytes)
+      : device_(std::move(device)), data_(static_cast<std::byte*>(device_->allocate(num_bytes))) {}
+  CudaMemory(CudaMemory&& other) noexcept : device_(std::move(other.device_)), data_(other.data_) {
+    other.data_ = nullptr;
+  }
+  CudaMemory& operator=(CudaMemory&&) = delete;
+  ~CudaMemory() {
+    if (data_) device_->release(data_);
+  }
+  std::byte* data() const noexcept { return data_; }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  std::byte* data_;
+};
+
+}  // namespace pilotfish

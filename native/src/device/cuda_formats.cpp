@@ -1,0 +1,35 @@
+#include "device/cuda_formats.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr std::array<std::string_view, 3> kWeightFormats{"int4", "int4_asym", "int8"};
+
+void check_model(const char* name, const ModelEntry& model) {
+  for (const auto& [part, format] : model.formats) {
+    if (std::find(kWeightFormats.begin(), kWeightFormats.end(), format) != kWeightFormats.end()) continue;
+    fail(PF_UNSUPPORTED, "the ", name, "'s ", part, " weights are ", format,
+         "; the CUDA kernels have int4, int4_asym and int8: export the bundle again with one of these, or use device "
+         "cpu");
+  }
+  if (model.cache_type == CacheType::kF32) {
+    fail(PF_UNSUPPORTED, "the ", name,
+         "'s cache is f32, which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
+         "device cpu");
+  }
+}
+
+}  // namespace
+
+void check_cuda_formats(const Manifest& manifest) {
+  check_model("target", manifest.target);
+  if (manifest.draft) check_model("draft", *manifest.draft);
+}
+
+}  // namespace pilotfish

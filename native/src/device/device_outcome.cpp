@@ -1,0 +1,32 @@
+#include "device/device_outcome.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace pilotfish {
+
+void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out) {
+  int32_t parent = TokenTree::kRoot;
+  for (int32_t i = 0; i < num_drafted; ++i) {
+    // A tree takes no token of probability zero, which is what rounding may make of a small one.
+    const float prob = std::max(outcome.drafted_probs[i], std::numeric_limits<float>::min());
+    parent = out.tree.add(outcome.drafted_ids[i], parent, prob);
+    out.tree.set_guess(parent, {.rank = 0, .confidence = prob});
+    if (i + 1 == num_drafted) break;
+    out.tree.set_draft_row(parent, i + 1);
+    out.count_level(1);
+  }
+}
+
+Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser) {
+  Accepted accepted;
+  accepted.next_id = outcome.next_id;
+  while (accepted.num_accepted < outcome.num_accepted) {
+    const int32_t index = accepted.num_accepted++;
+    accepted.path[index] = index;
+    if (chooser.ends_text(outcome.drafted_ids[index])) break;
+  }
+  return accepted;
+}
+
+}  // namespace pilotfish

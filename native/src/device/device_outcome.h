@@ -1,0 +1,19 @@
+// What a round on a device came to, told in the words of one made by the host. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "accept.h"
+#include "device/round_kernels.h"
+#include "draft.h"
+#include "sampling/token_chooser.h"
+
+namespace pilotfish {
+
+// The drafted chain as a tree; all but its last token are in the draft's cache.
+void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out);
+
+// The accepted beginning of that chain. Nothing is accepted after a token that ends the text.
+Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser);
+
+}  // namespace pilotfish

@@ -1,0 +1,167 @@
+#include "device/device_round.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "device/chain_lengths.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+int32_t num_choices(const Model& model, int32_t num_ids) {
+  return model.logit_ids().empty() ? std::min(num_ids, model.num_logits()) : model.num_logits();
+}
+
+}  // namespace
+
+DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, int32_t num_ids)
+    : device_(std::move(device)),
+      target_(target),
+      draft_(draft),
+      num_target_choices_(num_choices(target, num_ids)),
+      num_draft_choices_(draft ? num_choices(*draft, num_ids) : 0),
+      settings_(static_cast<RoundSettings*>(device_->allocate_host(sizeof(RoundSettings)))),
+      outcome_(static_cast<RoundOutcome*>(device_->allocate_host(sizeof(RoundOutcome)))),
+      device_settings_(memory<RoundSettings>(1)),
+      ids_(target.limits().max_outputs),
+      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }) {
+  const int32_t num_logits = std::max(target.num_logits(), draft ? draft->num_logits() : 0);
+  memory_ = {.settings = device_settings_,
+             .outcome = memory<RoundOutcome>(1),
+             .parts = memory<RowPart>(size_t(kMaxRoundRows) * num_row_parts(num_logits)),
+             .arrivals = memory<int32_t>(1),
+             .draft_rows = memory<RowDistribution>(kMaxRoundRows),
+             .target_rows = memory<RowDistribution>(kMaxRoundRows)};
+  if (draft && !draft->logit_ids().empty()) {
+    const std::span<const int32_t> ids = draft->logit_ids();
+    std::vector<int32_t> logit_of_id(num_target_choices_, -1);
+    for (size_t i = 0; i < ids.size(); ++i) logit_of_id[ids[i]] = static_cast<int32_t>(i);
+    int32_t* const logit_ids = memory<int32_t>(ids.size());
+    int32_t* const inverse = memory<int32_t>(logit_of_id.size());
+    device_->upload(logit_ids, ids.data(), ids.size_bytes());
+    device_->upload(inverse, logit_of_id.data(), sizeof(int32_t) * logit_of_id.size());
+    device_->synchronize();
+    logit_ids_ = logit_ids;
+    logit_of_id_ = inverse;
+  }
+}
+
+DeviceRound::~DeviceRound() {
+  device_->release_host(settings_);
+  device_->release_host(outcome_);
+}
+
+// Zeros.
+template <typename Element>
+Element* DeviceRound::memory(size_t count) {
+  const size_t num_bytes = sizeof(Element) * count;
+  std::byte* const data = memories_.emplace_back(device_, num_bytes).data();
+  device_->fill(data, 0, num_bytes, num_bytes, 1);
+  return reinterpret_cast<Element*>(data);
+}
+
+bool DeviceRound::serves(const pf_generate_options& options) noexcept {
+  const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
+                              options.presence_penalty != 0 || options.frequency_penalty != 0 ||
+                              options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
+  const bool has_tree = options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0 ||
+                        options.num_draft_temperatures > 0;
+  return !changes_scores && !has_tree && options.typical_p >= 1 && options.typical_epsilon == 0 &&
+         options.num_top_logprobs == 0;
+}
+
+RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexcept {
+  return {.first_position = 0,
+          .draft_position = 0,
+          .inverse_temperature = options.temperature > 0 ? 1 / options.temperature : 1,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .min_p = options.min_p,
+          .key = {static_cast<uint32_t>(options.seed), static_cast<uint32_t>(options.seed >> 32)}};
+}
+
+int32_t DeviceRound::chain_length(int32_t most, int32_t usual) noexcept {
+  if (most == usual || most == 0) return most;
+  return chain_length_within(most);
+}
+
+const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {
+  set_inputs(chain, settings);
+  const RoundKind kind{chain.num_drafted, is_greedy};
+  recorded_.run(kind, [&] { enqueue(kind); });
+  device_->synchronize();
+  if (outcome_->is_broken) fail(PF_INTERNAL, "the model's logits are not numbers");
+  return *outcome_;
+}
+
+void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) {
+  const auto num_tokens = static_cast<int32_t>(chain.tokens.size());
+  const int32_t num_rows = chain.num_drafted + 1;
+  ids_[0] = chain.tokens.back();
+  target_.set_inputs({.ids = std::span<const int32_t>(ids_).first(num_rows),
+                      .positions = {},
+                      .tree_mask = {},
+                      .block_table = chain.block_table,
+                      .context = num_tokens - 1,
+                      .num_outputs = num_rows});
+  const int32_t num_seen = num_tokens - chain.first_token;
+  *settings_ = settings;
+  settings_->first_position = num_tokens;
+  settings_->draft_position = num_seen;
+  if (chain.num_drafted == 0) return;
+  assert(num_seen >= 2);
+  // Both of the last two tokens run, whether the first of them is cached already or not: the shape stays the same, and
+  // the cache gets the same bits again.
+  draft_->set_inputs({.ids = chain.tokens.last(2),
+                      .positions = {},
+                      .tree_mask = {},
+                      .block_table = chain.block_table.subspan(chain.first_token / draft_->limits().block_size),
+                      .context = num_seen - 2,
+                      .num_outputs = 1});
+}
+
+void DeviceRound::enqueue(RoundKind kind) {
+  const int32_t num_rows = kind.num_drafted + 1;
+  device_->upload(device_settings_, settings_, sizeof *settings_);
+  target_.upload();
+  if (kind.num_drafted > 0) draft_->upload();
+  device_->start_round(memory_);
+  for (int32_t step = 0; step < kind.num_drafted; ++step) enqueue_draft_step(step, kind.is_greedy);
+  target_.enqueue(num_rows, num_rows, 0);
+  const TargetChoice choice{.rows = {.logits = target_.device_logits(),
+                                     .num_rows = num_rows,
+                                     .num_logits = target_.num_logits(),
+                                     .num_choices = num_target_choices_},
+                            .target_ids = target_.device_inputs().input_ids};
+  if (kind.is_greedy || kind.num_drafted == 0) {
+    device_->choose_tokens(choice, memory_, kind.is_greedy);
+  } else {
+    device_->accept_tokens(choice,
+                           {.target = choice.rows,
+                            .draft = {.logits = draft_->device_logits(),
+                                      .num_rows = kind.num_drafted,
+                                      .num_logits = draft_->num_logits(),
+                                      .num_choices = num_draft_choices_},
+                            .logit_of_id = logit_of_id_,
+                            .target_ids = choice.target_ids},
+                           memory_);
+  }
+  device_->download(outcome_, memory_.outcome, sizeof *outcome_);
+}
+
+// A draft's row of logits stays where acceptance will look for it.
+void DeviceRound::enqueue_draft_step(int32_t step, bool is_greedy) {
+  draft_->enqueue(step == 0 ? 2 : 1, 1, step);
+  device_->choose_tokens(DraftStep{.rows = {.logits = draft_->device_logits() + size_t(step) * draft_->num_logits(),
+                                            .num_rows = 1,
+                                            .num_logits = draft_->num_logits(),
+                                            .num_choices = num_draft_choices_},
+                                   .logit_ids = logit_ids_,
+                                   .step = step,
+                                   .next = draft_->device_inputs(),
+                                   .target_ids = target_.device_inputs().input_ids},
+                         memory_, is_greedy);
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,69 @@
+// A round without the host in it: the draft's steps, the verification and the acceptance of a chain are enqueued
+// together, tokens go from one pass to the next on the device, and one small read-back ends the round. From the second
+// round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/cuda_device.h"
+#include "device/recorded_rounds.h"
+#include "device/round_kernels.h"
+#include "model/model.h"
+#include "pilotfish.h"
+
+namespace pilotfish {
+
+class DeviceRound {
+ public:
+  // The models must outlive it. `draft` may be nullptr. Ids from num_ids on are never chosen.
+  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, int32_t num_ids);
+  DeviceRound(DeviceRound&&) = delete;
+  ~DeviceRound();
+
+  // Whether a request's rounds can be made here. The others choose their tokens on the host: those with processors
+  // (logit bias, penalties, bans, masks), typical_p, typical acceptance, top logprobs, token trees or temperatures of
+  // the draft.
+  static bool serves(const pf_generate_options& options) noexcept;
+  // What a request's rounds have in common.
+  static RoundSettings settings_of(const pf_generate_options& options) noexcept;
+
+  // Of a chain that may have up to `most` tokens where the request's have `usual` ones. The last rounds of an output
+  // have room for fewer; they take one of a few lengths, as each length has a recording of its own.
+  static int32_t chain_length(int32_t most, int32_t usual) noexcept;
+
+  struct Chain {
+    std::span<const int32_t> tokens;       // the sequence so far, at least two
+    std::span<const int32_t> block_table;  // with room for the drafted tokens
+    int32_t num_drafted;                   // by the draft model, which has all but the last two tokens at least
+    int32_t first_token;                   // that the draft model sees; begins a cache block
+  };
+  // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
+  const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
+
+ private:
+  void set_inputs(const Chain& chain, const RoundSettings& settings);
+  void enqueue(RoundKind kind);
+  void enqueue_draft_step(int32_t step, bool is_greedy);
+  template <typename Element>
+  Element* memory(size_t count);
+
+  const std::shared_ptr<CudaDevice> device_;
+  Model& target_;
+  Model* const draft_;
+  const int32_t num_target_choices_;
+  const int32_t num_draft_choices_;
+  std::vector<CudaMemory> memories_;
+  RoundSettings* settings_;  // page-locked
+  RoundOutcome* outcome_;    // page-locked
+  RoundSettings* device_settings_;
+  RoundMemory memory_;
+  const int32_t* logit_ids_ = nullptr;  // of a draft that scores few tokens
+  const int32_t* logit_of_id_ = nullptr;
+  std::vector<int32_t> ids_;  // of the verification
+  RecordedRounds recorded_;
+};
+
+}  // namespace pilotfish

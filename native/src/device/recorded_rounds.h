@@ -1,0 +1,49 @@
+// Recordings of a device's rounds, one a kind, of which those that were used last are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "device/cuda_device.h"
+
+namespace pilotfish {
+
+// What decides which kernels a round consists of.
+struct RoundKind {
+  int32_t num_drafted;
+  bool is_greedy;
+
+  int32_t num_passes() const noexcept { return num_drafted + 1; }
+  bool operator==(const RoundKind&) const = default;
+};
+
+class RecordedRounds {
+ public:
+  using Enqueue = std::function<void()>;
+  // Records what the function puts on the stream instead of running it.
+  using Record = std::function<std::unique_ptr<CudaGraph>(const Enqueue&)>;
+
+  explicit RecordedRounds(Record record) : record_(std::move(record)) {}
+
+  // The first round of a kind is enqueued as it is: ONNX Runtime's memory for its shapes must exist before a recording.
+  // The second one is recorded, and that is what runs from then on.
+  void run(RoundKind kind, const Enqueue& enqueue);
+
+  // Passes of both models in all recordings; at most kMostRecordedPasses (chain_lengths.h).
+  int32_t num_passes() const noexcept;
+
+ private:
+  struct Recorded {
+    RoundKind kind;
+    std::unique_ptr<CudaGraph> graph;  // nullptr until its second round, and when it was forgotten
+  };
+
+  void forget_oldest(int32_t num_new_passes);
+
+  const Record record_;
+  std::vector<Recorded> rounds_;  // the kind that was used last is the last one
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,46 @@
+// Texts of earlier requests for lookup drafts, in memory and in a file: of one app and one tokenizer, and of bounded
+// size. The latest texts stay.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lookup/lookup_index.h"
+
+namespace pilotfish {
+
+class LookupStore {
+ public:
+  static constexpr uint64_t kLeastBytes = uint64_t{1} << 12;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+
+  // Reads the file, if it exists. It may have up to max_bytes; of a longer one the latest texts that fit are taken.
+  // `tokenizer_hash` has 64 hexadecimal digits, and ids are below num_ids. Throws PF_PAIR_MISMATCH when the file is of
+  // another tokenizer, PF_BUNDLE_CORRUPT when it is no store or damaged, and PF_FILE_MISSING when it cannot be read.
+  LookupStore(std::filesystem::path path, std::string tokenizer_hash, int32_t num_ids, uint64_t max_bytes);
+  // Memory of a store of that size.
+  static uint64_t num_bytes(uint64_t max_bytes) noexcept;
+
+  const LookupIndex& index() const noexcept { return index_; }
+  // Adds a text, or as much of its end as fits; the earliest texts make room for it. A text that the store has at its
+  // end already is not added again.
+  void add(std::span<const int32_t> text) noexcept;
+  // Writes the file anew if a text was added since. Throws PF_FILE_MISSING when it cannot be written.
+  void save();
+
+ private:
+  static int32_t max_tokens(uint64_t max_bytes) noexcept;
+  void load(const std::string& content);
+
+  const std::filesystem::path path_;
+  const std::string tokenizer_hash_;
+  const int32_t num_ids_;
+  LookupIndex index_;
+  std::vector<int32_t> scratch_;  // [max_tokens] texts that stay when others go
+  bool is_changed_ = false;
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,109 @@
+#include "memory/cuda_memory_plan.h"
+
+#include <algorithm>
+
+#include "device/chain_lengths.h"
+#include "device/round_kernels.h"
+
+namespace pilotfish {
+namespace {
+
+// Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh and attention_tile.cuh.
+constexpr uint64_t kMostChunkColumns = 128;  // a weight's rows are padded to so many columns, and
+constexpr uint64_t kPackedColumns = 64;      // are to these in the bundle
+constexpr uint64_t kMostTileRowBytes = 17;   // a column of 16 rows: int8 and its scales
+constexpr uint64_t kPartialsOfBlock = 3 * 8 * 32 * sizeof(float);
+constexpr uint64_t kLinearRows = 64;
+constexpr uint64_t kSplitKeys = 128;
+constexpr uint64_t kSplitRows = 64;
+constexpr uint64_t kSquareColumns = 32;
+
+constexpr uint64_t kHalf = 2;
+constexpr uint64_t kPage = uint64_t{2} << 20;  // what the driver gives at once; smaller tensors share one
+constexpr uint64_t kSmall = uint64_t{1} << 20;
+constexpr uint64_t kAligned = 512;
+
+uint64_t rounded(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Columns of the widest input of a linear.
+uint64_t most_columns(const ModelEntry& model) {
+  return std::max(
+      {uint64_t(model.hidden_size), uint64_t(model.intermediate_size), uint64_t(model.num_heads) * model.head_dim});
+}
+
+// Repacking pads to whole pieces of 32 rows and chunks of columns. Whose input has which width is not in the manifest:
+// the width that loses most counts.
+uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
+  uint64_t most = num_bytes;
+  for (const uint64_t columns :
+       {uint64_t(model.hidden_size), uint64_t(model.intermediate_size), uint64_t(model.num_heads) * model.head_dim}) {
+    const uint64_t groups = rounded(columns, kPackedColumns) / kPackedColumns;
+    const uint64_t padded = rounded(columns, kMostChunkColumns) / kPackedColumns;
+    most = std::max(most, (num_bytes + groups - 1) / groups * padded);
+  }
+  const uint64_t tile_bytes = kMostTileRowBytes * rounded(most_columns(model), kMostChunkColumns);
+  return rounded(most + std::min(tile_bytes, most), kAligned);
+}
+
+// One f16 and one f32 copy of the rows between two linears, each kept twice, beside what attention reads.
+uint64_t scratch_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  const uint64_t columns = most_columns(model), rows = sizes.num_rows;
+  const uint64_t heads = uint64_t(model.num_heads) * model.head_dim;
+  const uint64_t copies = rows * (3 * kHalf * columns + 2 * sizeof(float) * (columns / kSquareColumns + 16));
+  const uint64_t queries = rows * kHalf * heads;
+  const uint64_t split_rows = std::min(rows, kSplitRows);
+  const uint64_t splits = rounded(sizes.max_context, kSplitKeys) / kSplitKeys + 1;
+  const uint64_t attention = split_rows * splits * sizeof(float) * (heads + 2 * uint64_t(model.num_heads));
+  uint64_t linear_rows = 8;
+  while (linear_rows < std::min(rows, kLinearRows)) linear_rows *= 2;
+  return copies + queries + attention + sizes.num_sms * kPartialsOfBlock * linear_rows;
+}
+
+// Tensors between the nodes: the residual stream before and after, attention's input and output, the gated middle of
+// the MLP; twice, because the arena hands out a piece that is up to twice as large.
+uint64_t arena_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
+  const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + uint64_t(model.intermediate_size);
+  return 2 * sizeof(float) * sizes.num_rows * row;
+}
+
+uint64_t buffer_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  const uint64_t table = sizeof(int32_t) * uint64_t(sizes.max_context);
+  const uint64_t inputs = table + sizes.num_rows * uint64_t{24};
+  return inputs + sizeof(float) * uint64_t(sizes.num_outputs) * model.num_logits;
+}
+
+}  // namespace
+
+uint64_t cuda_repacked_bytes(const ModelEntry& model) {
+  uint64_t sum = 0;
+  for (const TensorEntry& tensor : model.tensors) {
+    if (tensor.type == TensorEntry::Type::kU8) sum += repacked_bytes(model, tensor.num_bytes);
+  }
+  return sum;
+}
+
+uint64_t cuda_weight_bytes(const ModelEntry& model) {
+  uint64_t sum = rounded(cuda_repacked_bytes(model), kPage);
+  for (const TensorEntry& tensor : model.tensors) {
+    if (tensor.type == TensorEntry::Type::kU8) continue;
+    const uint64_t copies = tensor.shape.size() == 1 ? 2 : 1;  // a norm's weight, and scaled for f16
+    sum += copies * rounded(tensor.num_bytes, tensor.num_bytes > kSmall ? kPage : kAligned);
+  }
+  return sum;
+}
+
+uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  // A pass of few rows is captured for each number of rows that occurs, with a mask and without.
+  const uint64_t num_recorded = 2 * std::min<uint64_t>(sizes.num_outputs, kSplitRows);
+  return scratch_bytes(model, sizes) + arena_bytes(model, sizes) + buffer_bytes(model, sizes) +
+         num_recorded * kRecordedPassBytes;
+}
+
+uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
+  const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
+  const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
+  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + kSmall;
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,38 @@
+// Device memory of a model on a GPU, bounded from the manifest alone: what the operators of native/cuda allocate,
+// without a GPU being there.
+#pragma once
+
+#include <cstdint>
+
+#include "bundle/manifest.h"
+#include "device/cuda_device.h"
+
+namespace pilotfish {
+
+// What the driver takes for a context, before anything is loaded; what ONNX Runtime's provider and the kernels of both
+// libraries take; and a captured pass. Measured on an H200 (527 and 90 MiB, 0.13 to 0.3 MiB a pass), with some room.
+inline constexpr uint64_t kCudaContextBytes = uint64_t{544} << 20;
+inline constexpr uint64_t kCudaProviderBytes = uint64_t{128} << 20;
+inline constexpr uint64_t kRecordedPassBytes = uint64_t{1} << 19;
+
+// Multiprocessors where no device tells: more than any card of today has.
+inline constexpr int32_t kMostMultiprocessors = 192;
+
+// The limits of a model's passes that decide its memory.
+struct CudaPassSizes {
+  int32_t num_rows;
+  int32_t num_outputs;
+  int32_t max_context;
+  int32_t num_sms;
+};
+
+// Of the operators' repacked weights together, at most.
+uint64_t cuda_repacked_bytes(const ModelEntry& model);
+// The same with the f32 tensors.
+uint64_t cuda_weight_bytes(const ModelEntry& model);
+// Scratch of the operators, inputs, logits, ONNX Runtime's arena and captured passes.
+uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes);
+// Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
+uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits);
+
+}  // namespace pilotfish

@@ -1,0 +1,47 @@
+// The pages behind the cache blocks of one model, bound to its session once. Who owns a block is kv_blocks.h's subject.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bundle/manifest.h"
+#include "device/cuda_device.h"
+#include "memory/pages.h"
+#include "model/ort.h"
+
+namespace pilotfish {
+
+class KvCache {
+ public:
+  // Binds key_cache.{layer} and value_cache.{layer}: [num_blocks, block_size, num_kv_heads, head_dim], zero at first.
+  // `device` is nullptr on the CPU.
+  KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
+          std::shared_ptr<CudaDevice> device);
+
+  // Copies the keys and values of one slot of a sequence to another, in all layers.
+  void copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to);
+
+  // Makes a block resident with small finite numbers, so that timing a pass reads memory like a used cache's.
+  void fill(int32_t block_id);
+  // Copies a block's keys and values of all layers.
+  void copy(int32_t from_block, int32_t to_block);
+
+ private:
+  // Of a slot in the first pool, in bytes.
+  size_t slot_offset(std::span<const int32_t> block_table, int32_t index) const noexcept;
+
+  const int32_t block_size_;
+  size_t block_bytes_;  // of one layer's keys or values
+  size_t pool_bytes_;   // the same of all blocks, rounded up to a page
+  const std::shared_ptr<CudaDevice> device_;
+  std::optional<Pages> pages_;
+  std::optional<CudaMemory> device_memory_;
+  std::byte* pools_;
+  std::vector<OrtValuePtr> tensors_;
+};
+
+}  // namespace pilotfish

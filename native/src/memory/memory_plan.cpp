@@ -1,0 +1,160 @@
+#include "memory/memory_plan.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "device/cuda_formats.h"
+#include "drafters/make_head_drafter.h"
+#include "lookup/lookup_store.h"
+#include "memory/cuda_memory_plan.h"
+#include "memory/kv_blocks.h"
+#include "status.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kDefaultContext = 4096;
+constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
+constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code and tables, sessions, this library
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+uint64_t cache_bytes_per_token(const ModelEntry& model) {
+  const uint64_t element = model.cache_type == CacheType::kF16 ? 2 : 4;
+  return 2 * element * model.num_layers * model.num_kv_heads * model.head_dim;
+}
+
+// Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and
+// output and the gated middle of the MLP, with as much again for their quantised copies and the arena's rounding.
+uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_outputs) {
+  const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
+  const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + 3 * uint64_t(model.intermediate_size);
+  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
+}
+
+// Processed distributions: ids and probabilities of every drafted position, and two of the target's; and a row of the
+// draft's logits in the order of ids where they are not.
+uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
+  const bool has_map = manifest.draft && !manifest.draft->logit_ids.empty();
+  const uint64_t num_rows = uint64_t(max_draft_tokens + 2) * 2 + (has_map ? 1 : 0);
+  return num_rows * sizeof(float) * manifest.target.vocab_size;
+}
+
+uint64_t weight_bytes(const ModelEntry& model, const pf_engine_options& options) {
+  return options.device == PF_DEVICE_CUDA ? cuda_weight_bytes(model) : model.weights.num_bytes;
+}
+
+uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, int32_t max_context,
+                          int32_t num_sms) {
+  const int32_t num_outputs = options.max_draft_tokens + 1;
+  const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
+  const auto of = [&](const ModelEntry& model) {
+    return options.device == PF_DEVICE_CUDA ? cuda_pass_bytes(model, {num_rows, num_outputs, max_context, num_sms})
+                                            : pass_bytes(model, num_rows, num_outputs);
+  };
+  const uint64_t rounds =
+      options.device == PF_DEVICE_CUDA
+          ? cuda_round_bytes(manifest.draft ? options.max_draft_tokens : 0, manifest.target.num_logits)
+          : 0;
+  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) + rounds +
+         distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
+}
+
+void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_options& options, int32_t num_sms,
+                 pf_engine_info& plan) {
+  const int32_t num_sequences = options.num_sequences;
+  const uint64_t store_bytes = options.lookup_store ? LookupStore::num_bytes(options.lookup_store_bytes) : 0;
+  plan.max_context = max_context;
+  plan.num_blocks = num_sequences * num_blocks_for(max_context, kBlockSize);
+  plan.num_free_blocks = plan.num_blocks;
+  const uint64_t num_tokens = uint64_t(plan.num_blocks) * kBlockSize;
+  plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
+  plan.head_cache_bytes = head_cache_bytes(manifest, options, num_tokens);
+  plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
+  plan.activation_bytes = activation_bytes(manifest, options, max_context, num_sms);
+  plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
+  plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
+                     plan.draft_cache_bytes + plan.head_weight_bytes + plan.head_cache_bytes + plan.lookup_bytes +
+                     plan.activation_bytes + plan.runtime_bytes;
+}
+
+// The largest total that is allowed; 0: no limit. What is free was read when the context was there.
+uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device) {
+  const uint64_t budget = options.memory_budget_bytes;
+  if (!device) return budget;
+  const uint64_t free_bytes = device->free_bytes + kCudaContextBytes;
+  return budget > 0 ? std::min(budget, free_bytes) : free_bytes;
+}
+
+void check_fits(const pf_engine_info& plan, const pf_engine_options& options, const CudaDeviceInfo* device) {
+  const uint64_t budget = options.memory_budget_bytes;
+  if (budget > 0 && plan.total_bytes > budget) {
+    fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
+         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, ":\n",
+         describe(plan));
+  }
+  if (!device || plan.total_bytes <= limit_of(options, device)) return;
+  fail(
+      PF_OUT_OF_MEMORY, "cuda:", options.device_index, ", ", device->name, ", has ", device->free_bytes / kMiB,
+      " of its ", device->total_bytes / kMiB, " MiB free, but ", options.num_sequences, " sequence(s) of ",
+      plan.max_context, " tokens need ", plan.total_bytes / kMiB, " MiB:\n", describe(plan),
+      "  a smaller max_context or num_sequences, a smaller bundle, or ending the processes that nvidia-smi lists makes "
+      "room");
+}
+
+}  // namespace
+
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options, const CudaDeviceInfo* device) {
+  const ModelEntry& target = manifest.target;
+  if (options.max_context > target.max_positions) {
+    fail(PF_INVALID_ARGUMENT, "max_context is ", options.max_context, ", the model's limit is ", target.max_positions);
+  }
+  const bool on_cuda = options.device == PF_DEVICE_CUDA;
+  if (on_cuda) check_cuda_formats(manifest);
+  pf_engine_info plan{};
+  plan.struct_size = sizeof plan;
+  plan.has_draft = manifest.draft ? 1 : 0;
+  plan.vocab_size = target.vocab_size;
+  plan.num_threads = options.num_threads;
+  plan.block_size = kBlockSize;
+  plan.target_weight_bytes = weight_bytes(target, options);
+  plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
+  plan.has_head = runs_head(manifest, options) ? 1 : 0;
+  plan.head_weight_bytes = plan.has_head == 1 ? manifest.head->weights.num_bytes : 0;
+  plan.runtime_bytes = kRuntimeBytes + (on_cuda ? kCudaContextBytes + kCudaProviderBytes : 0);
+  plan.free_device_memory = device ? device->free_bytes : 0;
+  const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
+  const int32_t wanted =
+      options.max_context > 0 ? options.max_context : std::min(target.max_positions, kDefaultContext);
+  const int32_t least = options.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
+  const uint64_t limit = limit_of(options, device);
+  set_context(manifest, wanted, options, num_sms, plan);
+  while (limit > 0 && plan.total_bytes > limit && plan.max_context > least) {
+    const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
+    set_context(manifest, std::max(fewer, least), options, num_sms, plan);
+  }
+  check_fits(plan, options, device);
+  return plan;
+}
+std::string describe(const pf_engine_info& plan) {
+  std::ostringstream table;
+  const auto line = [&](const char* name, uint64_t num_bytes) {
+    table << "  " << std::left << std::setw(16) << name << std::right << std::fixed << std::setprecision(1)
+          << std::setw(10) << static_cast<double>(num_bytes) / kMiB << " MiB\n";
+  };
+  line("target weights", plan.target_weight_bytes);
+  line("draft weights", plan.draft_weight_bytes);
+  line("target cache", plan.target_cache_bytes);
+  line("draft cache", plan.draft_cache_bytes);
+  if (plan.has_head == 1) {
+    line("head weights", plan.head_weight_bytes);
+    line("head cache", plan.head_cache_bytes);
+  }
+  line("lookup", plan.lookup_bytes);
+  line("activations", plan.activation_bytes);
+  line("runtime", plan.runtime_bytes);
+  line("total", plan.total_bytes);
+  return table.str();
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,49 @@
+#include "model/tree_pass.h"
+
+#include <bit>
+#include <cassert>
+
+namespace pilotfish {
+
+void TreePass::add(int32_t id, int32_t depth, uint64_t mask) noexcept {
+  assert(num_rows_ < kMaxRows && mask != 0 && (num_rows_ == 0 || mask > masks_[num_rows_ - 1]));
+  ids_[num_rows_] = id;
+  positions_[num_rows_] = depth;
+  masks_[num_rows_] = mask;
+  ++num_rows_;
+}
+
+bool TreePass::is_causal() const noexcept {
+  const int first = std::countr_one(masks_[0]);
+  for (int row = 0; row < num_rows_; ++row) {
+    const int num_seen = std::popcount(masks_[row]);
+    if (num_seen != first + row || num_seen != std::countr_one(masks_[row])) return false;
+  }
+  return true;
+}
+
+Pass TreePass::at(std::span<const int32_t> block_table, int32_t context) {
+  const auto num_rows = size_t(num_rows_);
+  Pass pass{.ids = {ids_.data(), num_rows},
+            .positions = {},
+            .tree_mask = {},
+            .block_table = block_table,
+            .context = context,
+            .num_outputs = num_rows_};
+  if (is_causal()) {
+    pass.context += std::popcount(masks_[0]) - 1;
+  } else {
+    for (int32_t row = 0; row < num_rows_; ++row) positions_[row] += context;
+    pass.positions = {positions_.data(), num_rows};
+    pass.tree_mask = {masks_.data(), num_rows};
+  }
+  return pass;
+}
+
+Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden) {
+  Pass pass = at(block_table, context);
+  pass.num_hidden = gives_hidden ? num_rows_ : 0;
+  return model.forward(pass);
+}
+
+}  // namespace pilotfish

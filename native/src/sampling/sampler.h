@@ -1,0 +1,89 @@
+// Logits to the distribution that a token is drawn from. The order is that of transformers' warpers: temperature,
+// top-k, top-p, min-p, typical. Pure arithmetic over spans.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sampling/candidates.h"
+
+namespace pilotfish {
+
+struct SamplingOptions {
+  float temperature = 0;  // 0: greedy, which needs no distribution
+  int32_t top_k = 0;      // 0: off; tokens that tie with the last one stay
+  float top_p = 1;        // 1: off
+  float min_p = 0;        // 0: off; relative to the likeliest token
+  // 1: off. Keeps the tokens whose surprise is nearest to the entropy until they have this probability: Meister et al.,
+  // "Locally typical sampling", 2023.
+  float typical_p = 1;
+};
+
+// Probabilities of the tokens that are left, or of all.
+struct Distribution {
+  bool is_dense = true;      // probs[i] belongs to token i; else to token ids[i], ascending
+  std::vector<int32_t> ids;  // empty if dense
+  std::vector<float> probs;
+
+  void reserve(size_t num_ids);
+  float prob_of(int32_t id) const;
+  // Draws by inversion of u in [0, 1); the probabilities need not sum to 1.
+  int32_t sample(double u) const;
+  // Sum of the probabilities.
+  double mass() const;
+  // Replaces p by max(p - factor * other, 0), the residual of speculative sampling; returns its mass.
+  float subtract(const Distribution& other, float factor = 1);
+  // Does nothing where the token is not among those that are left.
+  void set_prob(int32_t id, float prob);
+  // Natural log.
+  double entropy() const;
+
+ private:
+  // Index into probs; probs.size() where the token is not among them.
+  size_t find(int32_t id) const;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(size_t max_ids);
+
+  // `logits` has no more than max_ids elements. False when all are -inf: no token is left.
+  bool process(std::span<const float> logits, const SamplingOptions& options, Distribution& out);
+
+  // The likeliest ids, likeliest first and the lower id first among equals: as many as ids_out holds, filled up with
+  // -1.
+  void find_likeliest(std::span<const float> logits, std::span<int32_t> ids_out);
+
+  size_t max_ids() const noexcept { return scores_.size(); }
+  // Room for a row of logits that is being processed.
+  std::span<float> scores() noexcept { return scores_; }
+
+ private:
+  void process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options);
+  void find_block_peaks(std::span<const float> logits);
+  // The k-th largest block peak: at least k elements reach it. -inf when there are fewer blocks.
+  float kth_block_peak(size_t k);
+
+  std::vector<float> block_peaks_;
+  std::vector<float> sorted_peaks_;
+  std::vector<float> scores_;
+  Candidates candidates_;
+};
+
+// Natural logarithms of the softmax of unprocessed logits, which it refers to. Throws PF_INTERNAL when they are not
+// numbers.
+class LogProbs {
+ public:
+  explicit LogProbs(std::span<const float> logits);
+  // `peak` is the largest of them.
+  LogProbs(std::span<const float> logits, float peak);
+  float operator[](int32_t id) const noexcept { return logits_[id] - peak_ - log_sum_; }
+
+ private:
+  const std::span<const float> logits_;
+  const float peak_;
+  float log_sum_;
+};
+
+}  // namespace pilotfish

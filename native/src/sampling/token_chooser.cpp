@@ -1,0 +1,47 @@
+#include "sampling/token_chooser.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "sampling/row_math.h"
+#include "status.h"
+
+namespace pilotfish {
+
+TokenChooser::TokenChooser(const SamplingOptions& sampling, Sampler& sampler)
+    : TokenChooser(sampling, sampler, {}, {}) {}
+
+TokenChooser::TokenChooser(const SamplingOptions& sampling, Sampler& sampler, const ProcessorOptions& processors,
+                           const SequenceLimits& limits)
+    : sampling_(sampling), options_(processors), num_prompt_tokens_(limits.num_prompt_tokens), sampler_(sampler) {
+  if (options_.change_scores()) processors_.emplace(options_, limits);
+}
+
+bool TokenChooser::ends_text(int32_t id) const noexcept {
+  return std::ranges::find(options_.end_ids, id) != options_.end_ids.end();
+}
+
+std::span<const float> TokenChooser::scores(std::span<const float> logits, const Prefix& prefix) {
+  if (!processors_) return logits;
+  const std::span<float> scores = sampler_.scores().first(logits.size());
+  if (!processors_->apply(logits, prefix, scores)) return {};
+  return scores;
+}
+
+bool TokenChooser::distribution(std::span<const float> logits, const Prefix& prefix, float temperature,
+                                Distribution& out) {
+  SamplingOptions sampling = sampling_;
+  sampling.temperature = temperature;
+  return sampler_.process(scores(logits, prefix), sampling, out);
+}
+
+void TokenChooser::fail_no_token(std::span<const float> logits, const Prefix& prefix) const {
+  if (find_peak(logits).value == -std::numeric_limits<float>::infinity()) {
+    fail(PF_INTERNAL, "the model's logits are not numbers");
+  }
+  const auto position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
+  fail(PF_NO_TOKEN_LEFT, "no token is left to follow ", position - num_prompt_tokens_,
+       " new tokens: together these ban every id: ", options_.bans());
+}
+
+}  // namespace pilotfish
