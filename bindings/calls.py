@@ -67,14 +67,14 @@ def ort_version(ort_library: str) -> str:
 def cuda_info(device_index: int, *, measure: bool) -> CudaInfo:
     """A GPU; its bandwidth takes some milliseconds to measure and is 0 otherwise."""
     info = ffi.new("pf_cuda_info*")
-    check(lib.pf_cuda_describe(device_index, int(measure), info))
+    check(lib.pf_cuda_describe(device_index, ffi.NULL, int(measure), info))
     values = {field.name: getattr(info, field.name) for field in fields(CudaInfo)}
     return CudaInfo(**(values | {name: _text(values[name]) for name in ("name", "architectures")}))
 
 
 def ort_check_cuda(ort_library: str, device_index: int) -> None:
     """Raise OnnxRuntimeMissingError, which says why, if the ONNX Runtime at a path cannot run on a GPU."""
-    check(lib.pf_ort_check_cuda(os.fsencode(ort_library), device_index))
+    check(lib.pf_cuda_describe(device_index, os.fsencode(ort_library), 0, ffi.new("pf_cuda_info*")))
 
 
 def engine_open(bundle: str, options: EngineOptions) -> EngineHandle:
@@ -94,15 +94,13 @@ def plan(bundle: str, options: EngineOptions) -> EngineInfo:
 
 
 def engine_info(engine: EngineHandle) -> EngineInfo:
-    """What was loaded, and the number of free cache blocks now."""
+    """What was loaded, and the number of free cache blocks now.
+
+    Raises InternalError if the caches break an invariant.
+    """
     info = ffi.new("pf_engine_info*", {"struct_size": ffi.sizeof("pf_engine_info")})
     check(lib.pf_engine_get_info(engine.pointer, info))
     return _record(EngineInfo, info)
-
-
-def engine_check(engine: EngineHandle) -> None:
-    """Raise InternalError if a cache invariant is violated."""
-    check(lib.pf_engine_check(engine.pointer))
 
 
 def engine_logits(engine: EngineHandle, model: Model, ids: NDArray[np.int32], vocab_size: int) -> NDArray[np.float32]:

@@ -234,7 +234,7 @@ class Engine:
     def check(self) -> None:
         """Raise InternalError if the caches break an invariant (free + used + retained = total, no owner unknown)."""
         with self._lock:
-            calls.engine_check(self._handle)
+            calls.engine_info(self._handle)
 
     def close(self) -> None:
         """Save the lookup store, if there is one, and free the models; closing twice is fine.

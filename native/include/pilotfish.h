@@ -277,21 +277,20 @@ PF_API const char* pf_cpu_kernels(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
 /* Describes GPU device_index, and measures its memory bandwidth (some milliseconds) unless `measure` is 0.
- * PF_UNSUPPORTED where this build or machine has none, or not that one. */
-PF_API pf_status pf_cuda_describe(int32_t device_index, int32_t measure, pf_cuda_info* info_out);
-/* Whether the ONNX Runtime at `ort_library` can run on GPU device_index; PF_ORT_MISSING explains why not. */
-PF_API pf_status pf_ort_check_cuda(const char* ort_library, int32_t device_index);
+ * PF_UNSUPPORTED where this build or machine has none, or not that one. Where ort_library is not NULL, PF_ORT_MISSING
+ * explains why the ONNX Runtime there cannot run on it. */
+PF_API pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_t measure,
+                                  pf_cuda_info* info_out);
 
 PF_API void pf_engine_options_init(pf_engine_options* options);
 /* Checks a bundle folder and loads it. The caller closes *engine_out. */
 PF_API pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, pf_engine** engine_out);
 PF_API void pf_engine_close(pf_engine* engine);
+/* Sizes, and the cache blocks that are free and retained now. Verifies the cache's invariants on the way (free + used +
+ * retained == total, no owner unknown); PF_INTERNAL names the violation. */
 PF_API pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out);
 /* The same plan that pf_engine_open makes, from the manifest alone, without loading. */
 PF_API pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engine_info* info_out);
-/* Verifies the cache invariants (free + used + retained == total, no owner unknown); PF_INTERNAL names the violation.
- */
-PF_API pf_status pf_engine_check(const pf_engine* engine);
 /* Logits of every position of ids: float [num_ids, vocab_size of the target] at logits_out; -inf where the draft's
  * vocabulary is smaller. `model` is a pf_model. Uses and returns cache blocks. */
 PF_API pf_status pf_engine_logits(pf_engine* engine, int32_t model, const int32_t* ids, size_t num_ids,

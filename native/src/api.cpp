@@ -56,17 +56,11 @@ pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity)
   });
 }
 
-pf_status pf_cuda_describe(int32_t device_index, int32_t measure, pf_cuda_info* info_out) {
+pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_t measure, pf_cuda_info* info_out) {
   return guard([&] {
     require(info_out, "info_out");
     *info_out = pilotfish::describe_cuda(device_index, measure != 0);
-  });
-}
-
-pf_status pf_ort_check_cuda(const char* ort_library, int32_t device_index) {
-  return guard([&] {
-    require(ort_library, "ort_library");
-    pilotfish::Ort::open(ort_library)->check_cuda_provider(device_index);
+    if (ort_library) pilotfish::Ort::open(ort_library)->check_cuda_provider(device_index);
   });
 }
 
@@ -92,6 +86,7 @@ pf_status pf_engine_get_info(const pf_engine* engine, pf_engine_info* info_out) 
   return guard([&] {
     require(engine, "engine");
     require(info_out, "info_out");
+    engine->engine->check();
     *info_out = engine->engine->info();
   });
 }
@@ -102,13 +97,6 @@ pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engin
     require(options, "options");
     require(info_out, "info_out");
     *info_out = pilotfish::Engine::plan(bundle, *options);
-  });
-}
-
-pf_status pf_engine_check(const pf_engine* engine) {
-  return guard([&] {
-    require(engine, "engine");
-    engine->engine->check();
   });
 }
 
