@@ -95,10 +95,12 @@ RoundCosts Engine::measure() {
                      .max_context = max_context,
                      .draft = {},
                      .head = {}};
+  const auto verify_before = [&](int32_t num_rows, int32_t context) { run(*target_, num_rows, context, num_rows); };
   if (draft_) {
     passes.draft =
         TimedSource{.begin = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); },
                     .level = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, num_rows); },
+                    .before = verify_before,
                     .most_begun = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens + 1, max_context})};
   }
@@ -108,7 +110,7 @@ RoundCosts Engine::measure() {
         TimedSource{.begin = [&](int32_t rows,
                                  int32_t context) { head_drafter_->run_begin(rows, context, sequence.block_table()); },
                     .level = {},
-                    .before = [&](int32_t rows, int32_t context) { run(*target_, rows, context, rows); },
+                    .before = verify_before,
                     .begin_levels = begin_levels,
                     .most_begun = head_drafter_->reads_all_rows() ? std::min(kMostCaughtUp, max_context) : 1,
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens, max_context})};
