@@ -143,16 +143,17 @@ size_t Request::round(std::span<pf_token> tokens_out) {
   return num_emitted;
 }
 
+Speculation::Round Request::round_so_far() noexcept {
+  return {.tokens = tokens_,
+          .block_table = sequence_->block_table(),
+          .chooser = chooser_,
+          .random = random_,
+          .cancelled = cancelled_};
+}
+
 std::optional<Request::Verdict> Request::decide_on_host() {
   Draft& drafted = engine_->workspace().draft;
-  if (!speculation_.draft({.tokens = tokens_,
-                           .block_table = sequence_->block_table(),
-                           .chooser = chooser_,
-                           .random = random_,
-                           .cancelled = cancelled_},
-                          drafted, stats_)) {
-    return std::nullopt;
-  }
+  if (!speculation_.draft(round_so_far(), drafted, stats_)) return std::nullopt;
   Logits logits;
   {
     const Timer timer(stats_.verify_seconds);

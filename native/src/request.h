@@ -64,6 +64,8 @@ class Request {
   std::optional<Verdict> decide_on_host();
   std::optional<Verdict> decide_on_device();
   bool runs_on_device() const noexcept;
+  // What drafting reads.
+  Speculation::Round round_so_far() noexcept;
   Accepted accept(const Logits& target);
   // Hands the streams of the rows behind what a round emitted to the head.
   void observe(const Accepted& accepted, int32_t num_emitted);

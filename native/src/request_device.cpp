@@ -11,14 +11,7 @@ bool Request::runs_on_device() const noexcept { return device_settings_ && specu
 
 std::optional<Request::Verdict> Request::decide_on_device() {
   Draft& drafted = engine_->workspace().draft;
-  if (!speculation_.prepare_chain({.tokens = tokens_,
-                                   .block_table = sequence_->block_table(),
-                                   .chooser = chooser_,
-                                   .random = random_,
-                                   .cancelled = cancelled_},
-                                  drafted, stats_)) {
-    return std::nullopt;
-  }
+  if (!speculation_.prepare_chain(round_so_far(), drafted, stats_)) return std::nullopt;
   const int32_t num_drafted = DeviceRound::chain_length(speculation_.num_planned(), speculation_.limits().max_depth);
   const RoundOutcome& outcome = engine_->device_round()->run({.tokens = tokens_,
                                                               .block_table = sequence_->block_table(),

@@ -5,9 +5,7 @@ They need numpy and onnx, a build with the CUDA kernels and onnxruntime-gpu; bun
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +16,7 @@ from pilotfish.bindings import PilotfishError, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 # Of the target's embedding: the draft is right about half of the time.
 STD = "0.4"
@@ -70,12 +69,3 @@ def tiny_engine(tiny: Path) -> Iterator[Engine]:
     """The tiny pair on the GPU."""
     with Engine(tiny, device="cuda:0", max_draft_tokens=MAX_DRAFT_TOKENS, num_sequences=2) as engine:
         yield engine
-
-
-@pytest.fixture(scope="session")
-def gpu_pair() -> Path:
-    """The bundle that PILOTFISH_REAL_BUNDLE names, of a real pair."""
-    bundle = os.environ.get("PILOTFISH_REAL_BUNDLE")
-    if not bundle:
-        pytest.skip("PILOTFISH_REAL_BUNDLE names no bundle of a real pair")
-    return Path(bundle)

@@ -164,9 +164,9 @@ def test_verify_finds_the_bundle_lossless(tiny: Path) -> None:
     assert [check for check in report.checks if not check.passed] == []
 
 
-def test_a_real_pair(gpu_pair: Path) -> None:
+def test_a_real_pair(real_bundle: Path) -> None:
     messages = [{"role": "user", "content": "Give me three tips for writing clear code."}]
-    with Engine(gpu_pair, device="cuda", max_draft_tokens=MAX_TREE, max_context=1024) as engine:
+    with Engine(real_bundle, device="cuda", max_draft_tokens=MAX_TREE, max_context=1024) as engine:
         plain = engine.chat(messages, max_new_tokens=96, **PLAIN)
         assert len(plain.text.split()) > 20
         for source in sources_of(engine):
