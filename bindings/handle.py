@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._ffi import ffi
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,21 +21,42 @@ if TYPE_CHECKING:
 class Handle:
     """Owns a C pointer.
 
-    A handle serves one thread at a time; close() may race with other threads' use only where the subclass says so.
+    A handle serves one thread at a time; close() may race with other threads' use only where the subclass says so. It
+    belongs to the process that made it: a fork has its memory but not the threads that work for it, so that there it
+    can neither be used nor freed.
     """
+
+    noun: ClassVar[str]
+    """What it is, in messages."""
 
     def __init__(self, pointer: Any, close: Callable[[Any], None]) -> None:
         """Take ownership of ``pointer``, to be freed with ``close``."""
-        self._pointer = ffi.gc(pointer, close)
+        owner = os.getpid()
+
+        def close_in_owner(pointer: Any, getpid: Callable[[], int] = os.getpid) -> None:
+            if getpid() == owner:
+                close(pointer)
+
+        self._owner = owner
+        self._pointer = ffi.gc(pointer, close_in_owner)
         self._closed = False
         # Re-entrant: a signal handler may interrupt close() in the thread that holds it.
         self._closing = threading.RLock()
 
     @property
     def pointer(self) -> Any:
-        """The C pointer; ValueError once closed."""
+        """The C pointer.
+
+        Raises:
+            InvalidArgumentError: the handle is closed, or belongs to the process that forked this one.
+        """
         if self._closed:
-            raise ValueError(f"{type(self).__name__} is closed")
+            raise InvalidArgumentError(f"the {self.noun} is closed")
+        if os.getpid() != self._owner:
+            raise InvalidArgumentError(
+                f"the {self.noun} belongs to process {self._owner} and cannot be used in its fork {os.getpid()}: "
+                "load the bundle there, or start processes by spawn"
+            )
         return self._pointer
 
     @property
@@ -60,9 +83,13 @@ class Handle:
 class EngineHandle(Handle):
     """Owns a pf_engine."""
 
+    noun = "engine"
+
 
 class RequestHandle(Handle):
     """Owns a pf_request and the buffer its steps write to. Any thread may cancel, also while another one closes."""
+
+    noun = "generation"
 
     def __init__(
         self,

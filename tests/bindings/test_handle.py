@@ -50,7 +50,7 @@ def test_closing_twice_is_fine_and_use_after_close_is_not(handle: EngineHandle) 
         assert calls.engine_info(handle).has_draft
     handle.close()
     assert handle.closed
-    with pytest.raises(ValueError, match="EngineHandle is closed"):
+    with pytest.raises(ValueError, match="the engine is closed"):
         calls.engine_info(handle)
 
 
@@ -74,5 +74,5 @@ def test_cancelling_after_close_does_nothing(handle: EngineHandle) -> None:
         request = calls.request_open(handle, PROMPT, OPTIONS)
         request.close()
         calls.request_cancel(request)
-        with pytest.raises(ValueError, match="RequestHandle is closed"):
+        with pytest.raises(ValueError, match="the generation is closed"):
             calls.request_step(request)
