@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,8 +15,10 @@ from jinja2.utils import Namespace
 
 from pilotfish.bindings import BundleCorruptError, InvalidArgumentError, UnsupportedError
 
+from .option_checks import check_sequence, require
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from jinja2.parser import Parser
 
@@ -28,8 +31,15 @@ class ChatTemplate:
     def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
         """Compile ``source``; None stands for a model without a template, which render() refuses."""
         self._special_tokens = dict(special_tokens)
+        self._takes_tools = False
+        self._template: jinja2.Template | None = None
+        if source is None:
+            return
+        environment = _environment()
         try:
-            self._template = None if source is None else _environment().from_string(source)
+            names = environment.parse(source).find_all(nodes.Name)
+            self._takes_tools = any(name.name == "tools" for name in names)
+            self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise BundleCorruptError(f"the manifest's chat_template does not compile: {error}") from error
 
@@ -42,14 +52,17 @@ class ChatTemplate:
 
         Raises:
             InvalidArgumentError: a message lacks something, or the template refuses the messages or fails on them.
-            UnsupportedError: the bundle has no chat template.
+            UnsupportedError: the bundle has no chat template, or it has no place for tools.
         """
         if self._template is None:
             raise UnsupportedError("the bundle has no chat template: use generate or stream with a prompt of your own")
+        check_sequence("messages", messages, 'mappings such as {"role": "user", "content": "hi"}')
         if not messages:
             raise InvalidArgumentError("messages is empty, must hold at least one")
         for index, entry in enumerate(messages):
             _check_message(index, entry)
+        if tools:
+            self._check_tools(tools)
         variables = {
             "messages": [_with_thoughts(entry) for entry in messages],
             "tools": None if tools is None else [dict(tool) for tool in tools],
@@ -64,8 +77,20 @@ class ChatTemplate:
             reason = f"{type(error).__name__}: {error}"
             raise InvalidArgumentError(f"the chat template fails on these messages: {reason}") from error
 
+    def _check_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        if not self._takes_tools:
+            raise UnsupportedError(
+                f"{len(tools)} tools are given, but the bundle's chat template has no place for them: describe them in "
+                "a system message, or use a model that was made for tools"
+            )
+        check_sequence("tools", tools, "JSON schemas")
+        for tool in tools:
+            require("tools", tool, isinstance(tool, Mapping), "JSON schemas of functions, as mappings")
+
 
 def _check_message(index: int, entry: Mapping[str, Any]) -> None:
+    if not isinstance(entry, Mapping):
+        raise InvalidArgumentError(f"message {index} is {entry!r:.40}, must be a mapping with role and content")
     if "role" not in entry or not entry.keys() & {"content", "tool_calls"}:
         raise InvalidArgumentError(f"message {index} has keys {sorted(entry)}, must have role and content")
 

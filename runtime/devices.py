@@ -26,6 +26,6 @@ def parse_device(name: str) -> NamedDevice:
     """The device of a name; InvalidArgumentError if it is none. Whether the machine has it shows when it is opened."""
     if name == "cpu":
         return NamedDevice(Device.CPU, 0)
-    if match := _CUDA.fullmatch(name):
+    if match := _CUDA.fullmatch(str(name)):
         return NamedDevice(Device.CUDA, int(match[1] or 0))
     raise InvalidArgumentError(f"device is {name!r}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import operator
 from dataclasses import dataclass
 
 from pilotfish.bindings import InvalidArgumentError
+
+from .option_checks import check_int
 
 DYNAMIC = "dynamic"
 MEDUSA = "medusa"
@@ -60,9 +63,9 @@ def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_dr
         return DraftTree()
     if tree == DYNAMIC:
         nodes = max_draft_tokens if nodes is None else nodes
-        _check("tree_nodes", nodes, max_draft_tokens)
+        check_int("tree_nodes", nodes, 1, max_draft_tokens)
         depth = min(DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
-        _check("tree_depth", depth, nodes)
+        check_int("tree_depth", depth, 1, nodes)
         return DraftTree(nodes=nodes, depth=depth)
     shape = _parse_fixed(tree)
     num_tokens = len(shape.parents) or count_tokens(shape.widths)
@@ -93,17 +96,21 @@ def count_tokens(widths: tuple[int, ...]) -> int:
 
 
 def _parse_fixed(tree: str) -> DraftTree:
+    if not isinstance(tree, str):
+        raise InvalidArgumentError(f'tree is {tree!r}, must be a string such as "3-2-2-1" or "{DYNAMIC}"')
     if tree == MEDUSA:
         return DraftTree(parents=_parents(tree, MEDUSA_CHOICES))
     if tree.startswith("["):
         return DraftTree(parents=_parents(tree, _parse_choices(tree)))
-    return DraftTree(widths=_parse_widths(tree))
+    widths = _parse_widths(tree)
+    if (num_tokens := count_tokens(widths)) > MOST_TREE_TOKENS:
+        raise InvalidArgumentError(f"tree {tree} has {num_tokens} tokens, must have at most {MOST_TREE_TOKENS}")
+    return DraftTree(widths=widths)
 
 
 def _parse_choices(tree: str) -> tuple[tuple[int, ...], ...]:
     try:
-        paths = json.loads(tree)
-        choices = tuple(tuple(int(rank) for rank in path) for path in paths)
+        choices = tuple(tuple(operator.index(rank) for rank in path) for path in json.loads(tree))
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(
             f'tree is {tree!r}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
@@ -135,8 +142,3 @@ def _parse_widths(tree: str) -> tuple[int, ...]:
     if len(parts) > MOST_TREE_TOKENS:
         raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_TREE_TOKENS}")
     return tuple(int(part) for part in parts)
-
-
-def _check(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise InvalidArgumentError(f"{name} is {value}, must be an integer in 1..{most}")

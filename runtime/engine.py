@@ -117,9 +117,7 @@ class Engine:
 
         Args:
             prompt: text or token ids.
-            options: max_new_tokens, source, num_draft_tokens, temperature, top_k, top_p, min_p, seed, stop, stop_ids,
-                ignore_eos, reuse_prefix, tree, tree_nodes, tree_depth, draft_temperatures and typical_acceptance, as
-                GenerateOptions explains them.
+            options: max_new_tokens, temperature, stop and all other fields of GenerateOptions, which explains them.
 
         Raises:
             InvalidArgumentError: a value outside its range.
@@ -200,8 +198,12 @@ class Engine:
         return self._tokenizer.encode_rendered(self._chat_template.render(messages, tools))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids; special tokens are left out."""
-        return self._tokenizer.decode(ids)
+        """Text of token ids; special tokens are left out.
+
+        Raises:
+            InvalidArgumentError: an id outside the vocabulary.
+        """
+        return self._tokenizer.decode(self._prompt_array(ids).tolist()) if len(ids) else ""
 
     def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
         """A model's logits at every position of ids: [len(ids), vocab_size]."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.bindings import EngineInfo, EngineOptions, InvalidArgumentError, calls
+from pilotfish.bindings import EngineInfo, EngineOptions, calls
 
 from .devices import parse_device
+from .draft_tree import MOST_TREE_TOKENS
 from .manifest import read_manifest
 from .memory import parse_bytes
+from .option_checks import check_int
 from .options import INT32_MAX
 from .speculation import SpeculationArguments
 
@@ -50,14 +52,11 @@ def engine_options(
     speculation: SpeculationArguments | None = None,
 ) -> EngineOptions:
     """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
-    for name, value, low in (
-        ("threads", threads, 1),
-        ("max_context", max_context, 1),
-        ("max_draft_tokens", max_draft_tokens, 0),
-        ("num_sequences", num_sequences, 1),
-    ):
-        if value is not None and not low <= value <= INT32_MAX:
-            raise InvalidArgumentError(f"{name} is {value}, must be in {low}..{INT32_MAX}")
+    for name, value in (("threads", threads), ("max_context", max_context)):
+        if value is not None:
+            check_int(name, value, 1, INT32_MAX)
+    check_int("max_draft_tokens", max_draft_tokens, 0, MOST_TREE_TOKENS)
+    check_int("num_sequences", num_sequences, 1, INT32_MAX)
     speculation = speculation or SpeculationArguments()
     kind, number = parse_device(device)
     return EngineOptions(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from pilotfish.bindings import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -26,13 +28,26 @@ def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
 
 
 def check_int(name: str, value: int, low: int, high: int) -> None:
-    """InvalidArgumentError unless ``value`` is an integer in the range."""
-    require(name, value, isinstance(value, int) and low <= value <= high, f"an integer in {low}..{high}")
+    """InvalidArgumentError unless ``value`` is an integer, Python's or numpy's but no truth value, in the range."""
+    is_int = isinstance(value, Integral) and not isinstance(value, bool)
+    require(name, value, is_int and low <= value <= high, f"an integer in {low}..{high}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """InvalidArgumentError unless ``value`` is True or False: "no" would count as true."""
+    require(name, value, isinstance(value, (bool, np.bool_)), "True or False")
+
+
+def check_sequence(name: str, value: object, what: str) -> None:
+    """InvalidArgumentError unless ``value`` is a sequence, and no text."""
+    is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
+    require(name, value, is_sequence, f"a sequence of {what}")
 
 
 def require_number(name: str, value: float, limit: str, is_valid: Callable[[float], bool]) -> None:
-    """InvalidArgumentError unless ``value`` is a number and valid."""
-    require(name, value, isinstance(value, (int, float)) and is_valid(value), limit)
+    """InvalidArgumentError unless ``value`` is a number, Python's or numpy's but no truth value, and valid."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    require(name, value, is_number and is_valid(value), limit)
 
 
 def require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - named at each call

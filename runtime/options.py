@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
-from .draft_tree import parse_tree
-from .option_checks import check_int, require, require_number
+from .draft_tree import MOST_TREE_TOKENS, parse_tree
+from .option_checks import check_flag, check_int, check_sequence, require, require_number
 from .source_checks import check_source
 
 if TYPE_CHECKING:
@@ -167,12 +167,14 @@ class GenerateOptions:
             raise InvalidArgumentError(
                 f"min_new_tokens is {self.min_new_tokens}, must be at most max_new_tokens, {self.max_new_tokens}"
             )
-        require("source", self.source, self.source in SOURCES, ", ".join(SOURCES))
+        require("source", self.source, isinstance(self.source, str) and self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
-            check_int("num_draft_tokens", self.num_draft_tokens, 0, 63)
+            check_int("num_draft_tokens", self.num_draft_tokens, 0, MOST_TREE_TOKENS)
         if self.seed is not None:
             check_int("seed", self.seed, 0, UINT64_MAX)
         check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        for name in ("ignore_eos", "echo", "reuse_prefix", "explain"):
+            check_flag(name, getattr(self, name))
         self._check_filters()
         self._check_processors()
         self._check_stops()
@@ -203,6 +205,7 @@ class GenerateOptions:
             raise InvalidArgumentError(f"stop is {self.stop!r}, must be a string or a sequence of strings")
         for text in self.stop_strings:
             require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
+        check_sequence("stop_ids", self.stop_ids, "token ids")
         for token_id in self.stop_ids:
             check_int("stop_ids", token_id, 0, INT32_MAX)
 
@@ -221,16 +224,20 @@ class GenerateOptions:
     def _check_draft(self) -> None:
         if self.tree is not None and self.num_draft_tokens is not None:
             raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
+        parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=MOST_TREE_TOKENS)
+        check_sequence("draft_temperatures", self.draft_temperatures, "numbers")
         for temperature in self.draft_temperatures:
-            require("draft_temperatures", temperature, 0 < temperature <= MAX_TEMPERATURE, "in (0, 100]")
+            require_number("draft_temperatures", temperature, "in (0, 100]", lambda x: 0 < x <= MAX_TEMPERATURE)
         self._check_typical()
 
     def _check_typical(self) -> None:
         if self.typical_acceptance is None:
             return
+        check_sequence("typical_acceptance", self.typical_acceptance, "two numbers")
+        require("typical_acceptance", self.typical_acceptance, len(self.typical_acceptance) == 2, "two numbers")  # noqa: PLR2004
         epsilon, delta = self.typical_acceptance
-        require("typical_acceptance epsilon", epsilon, 0 < epsilon < 1, "in (0, 1)")
-        require("typical_acceptance delta", delta, 0 < delta <= 1, "in (0, 1]")
+        require_number("typical_acceptance epsilon", epsilon, "in (0, 1)", lambda x: 0 < x < 1)
+        require_number("typical_acceptance delta", delta, "in (0, 1]", lambda x: 0 < x <= 1)
         if self.temperature == 0:
             raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
@@ -256,7 +263,7 @@ class GenerateOptions:
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
-            seed=secrets.randbits(64) if self.seed is None else self.seed,
+            seed=secrets.randbits(64) if self.seed is None else int(self.seed),
             stop_ids=tuple(self.stop_ids),
             draft_source=SOURCES[self.source],
             typical_p=self.typical_p,

@@ -10,6 +10,7 @@ from typing import TypedDict
 from pilotfish.bindings import Calibration, InvalidArgumentError
 
 from .memory import parse_bytes
+from .option_checks import check_int, require
 
 LEAST_WINDOW = 64
 MOST_WINDOW = 2**22
@@ -46,8 +47,10 @@ class SpeculationArguments:
         if self.calibration not in CALIBRATIONS:
             raise InvalidArgumentError(f"calibration is {self.calibration!r}, must be one of {', '.join(CALIBRATIONS)}")
         window = self.draft_window
-        if window is not None and window != 0 and not LEAST_WINDOW <= window <= MOST_WINDOW:
-            raise InvalidArgumentError(f"draft_window is {window}, must be 0 or in {LEAST_WINDOW}..{MOST_WINDOW}")
+        if window is not None:
+            check_int("draft_window", window, 0, MOST_WINDOW)
+            limit = f"0 or in {LEAST_WINDOW}..{MOST_WINDOW}"
+            require("draft_window", window, window == 0 or window >= LEAST_WINDOW, limit)
         size = None if self.lookup_store_size is None else parse_bytes(self.lookup_store_size)
         if size is not None and not LEAST_STORE_BYTES <= size <= MOST_STORE_BYTES:
             raise InvalidArgumentError(

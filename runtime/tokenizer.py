@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from pilotfish.bindings import BundleCorruptError, BundleFileMissingError
+from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .manifest import Manifest
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.
 _MAX_OPEN_TOKENS = 16
@@ -42,7 +44,16 @@ class Tokenizer:
         return prefix + self.encode_rendered(text)
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Ids of text that already holds its special tokens, such as a rendered chat."""
+        """Ids of text that already holds its special tokens, such as a rendered chat.
+
+        Raises:
+            InvalidArgumentError: it has half of a surrogate pair, which an undecodable byte becomes in argv and stdin.
+        """
+        lone = _LONE_SURROGATE.search(text)
+        if lone is not None:
+            raise InvalidArgumentError(
+                f"character {lone.start()} of the text is {lone.group()!r}, half of a surrogate pair: give UTF-8"
+            )
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def to_json(self) -> str:

@@ -138,6 +138,12 @@ def test_a_budget_that_is_too_small(tiny_bundle: Path, cli: CommandLine) -> None
     ("options", "words"),
     [
         ({"threads": 0}, "threads is 0"),
+        ({"threads": "2"}, "threads is '2', must be an integer"),
+        ({"threads": 1.5}, "threads is 1.5, must be an integer"),
+        ({"max_context": 64.0}, "max_context is 64.0, must be an integer"),
+        ({"max_draft_tokens": None}, "max_draft_tokens is None, must be an integer"),
+        ({"draft_window": 64.5}, "draft_window is 64.5, must be an integer"),
+        ({"device": None}, "device is None"),
         ({"threads": 5000}, "num_threads is 5000"),
         ({"memory_budget": "six"}, "memory size is 'six'"),
         ({"max_context": 100_000}, "max_context is 100000"),

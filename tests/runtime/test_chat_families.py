@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jinja2 import TemplateError
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, UnsupportedError
 from pilotfish.runtime.chat_template import ChatTemplate
 
 FOLDER = Path(__file__).parent.parent / "data" / "chat_templates"
@@ -76,6 +76,7 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "text in parts": [say("user", [{"type": "text", "text": " Look: "}, {"type": "text", "text": "this"}])],
 }
 WITH_TOOLS = ("tools", "a tool's answer")
+TOOL_FAMILIES = ("granite3", "hermes", "llama3_1", "mistral", "qwen2_5", "smollm3")
 
 
 def variables(family: str) -> dict[str, str]:
@@ -101,9 +102,15 @@ def by_transformers(family: str, name: str) -> str | None:
 
 
 def by_pilotfish(family: str, name: str) -> str | None:
+    """Where transformers ignores tools that the template has no place for, they are refused, and then left out."""
     template = ChatTemplate((FOLDER / f"{family}.jinja").read_text(), variables(family))
+    tools = [WEATHER] if name in WITH_TOOLS else None
+    if tools and family not in TOOL_FAMILIES:
+        with pytest.raises(UnsupportedError, match="1 tools are given, but the bundle's chat template has no place"):
+            template.render(CONVERSATIONS[name], tools)
+        tools = None
     try:
-        return template.render(CONVERSATIONS[name], [WEATHER] if name in WITH_TOOLS else None)
+        return template.render(CONVERSATIONS[name], tools)
     except InvalidArgumentError as error:
         assert "the chat template" in str(error)  # noqa: PT017 - the value counts, raised or not
         return None

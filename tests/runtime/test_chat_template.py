@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pilotfish.bindings import BundleCorruptError, InvalidArgumentError, UnsupportedError
@@ -58,10 +60,16 @@ def test_the_sandbox_holds(attack: str) -> None:
         ChatTemplate(attack + "{{ ''.__class__.__mro__[1].__subclasses__() }}", {}).render(USER)
 
 
-@pytest.mark.parametrize("messages", [[], [{"role": "user"}], [{"content": "x"}]])
-def test_malformed_messages_are_refused(messages: list[dict[str, str]]) -> None:
-    with pytest.raises(InvalidArgumentError, match="must h"):
+@pytest.mark.parametrize("messages", [[], [{"role": "user"}], [{"content": "x"}], "hi", USER[0], ["hi"], None])
+def test_malformed_messages_are_refused(messages: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"must (hold|have|be)"):
         ChatTemplate(CHATML, TOKENS).render(messages)
+
+
+@pytest.mark.parametrize("tools", ["add", {"name": "add"}, ["add"]])
+def test_malformed_tools_are_refused(tools: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"tools is .*, must be .*JSON schemas"):
+        ChatTemplate("{% for tool in tools %}{{ tool.name }}{% endfor %}", {}).render(USER, tools)
 
 
 def test_a_bundle_without_template_says_what_to_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, PilotfishError
@@ -47,6 +48,20 @@ from pilotfish.runtime.options import GenerateOptions
         ("stop", (b"x",), "non-empty"),
         ("stop", 7, "a string or a sequence of strings"),
         ("stop_ids", (-1,), "0..2147483647"),
+        ("stop_ids", 7, "a sequence of token ids"),
+        ("max_new_tokens", True, "1..2147483647"),
+        ("logprobs", True, "0..256"),
+        ("temperature", False, "0 (greedy) to 100"),
+        ("ignore_eos", "no", "True or False"),
+        ("reuse_prefix", 1, "True or False"),
+        ("echo", None, "True or False"),
+        ("explain", "", "True or False"),
+        ("source", None, "auto, plain, draft"),
+        ("tree", 3, "a string"),
+        ("tree", "[[0.5]]", "a list of paths of ranks"),
+        ("draft_temperatures", 0.5, "a sequence of numbers"),
+        ("draft_temperatures", ("x",), "(0, 100]"),
+        ("typical_acceptance", 0.3, "a sequence of two numbers"),
     ],
 )
 def test_a_value_outside_its_range_is_named_with_its_limit(name: str, value: Any, limit: str) -> None:
@@ -56,6 +71,24 @@ def test_a_value_outside_its_range_is_named_with_its_limit(name: str, value: Any
     assert str(caught.value).startswith(f"{name} is {shown!r}, must be ")
     assert limit in str(caught.value)
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_tree_is_checked_before_an_engine_is_there() -> None:
+    for options, words in (
+        ({"tree": "9-9"}, "tree 9-9 has 90 tokens, must have at most 63"),
+        ({"tree": "dynamic", "tree_nodes": 64}, r"tree_nodes is 64, must be an integer in 1\.\.63"),
+        ({"tree": "dynamic", "tree_nodes": 4.0}, "tree_nodes is 4.0, must be an integer"),
+        ({"tree_nodes": 4}, 'tree_nodes is 4, but only tree="dynamic" has it'),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            GenerateOptions(**options)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    options = GenerateOptions(max_new_tokens=np.int64(3), seed=np.uint64(5), temperature=np.float32(0.5))
+    request = options.to_request(has_draft=False, max_draft_tokens=0)
+    assert (request.max_new_tokens, request.seed, request.temperature) == (3, 5, 0.5)
+    assert type(request.seed) is int
 
 
 @pytest.mark.parametrize(
