@@ -57,6 +57,7 @@ class VerifyOptions:
     amount: Amount = field(default_factory=Amount)
     threads: int | None = None
     device: str = "cpu"
+    memory_budget: int | str | None = None
     max_context: int | None = None
 
 
@@ -108,6 +109,7 @@ def _open(bundle: str | Path, options: VerifyOptions) -> Engine:
         bundle,
         device=options.device,
         threads=options.threads,
+        memory_budget=options.memory_budget,
         max_context=options.max_context,
         max_draft_tokens=MAX_DRAFT_TOKENS,
         num_sequences=2,

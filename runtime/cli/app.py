@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from typing import Annotated
@@ -58,6 +59,8 @@ def options(
 
 def main() -> None:
     """Entry point of the ``pilotfish`` script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an answer may have characters that the terminal's encoding lacks
     try:
         app()
     except PilotfishError as error:

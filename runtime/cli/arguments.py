@@ -8,6 +8,8 @@ import typer
 
 from pilotfish.bindings import InvalidArgumentError
 
+from .console import check_json
+
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder that `pilotfish export` wrote.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or, to choose one of several GPUs, cuda:1.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of a pass; default: one a physical core.")]
@@ -15,7 +17,8 @@ MemoryBudget = Annotated[str | None, typer.Option(help="Memory for everything, s
 MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and output together.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
 DraftTokens = Annotated[
-    int | None, typer.Option(help="Tokens drafted a round; 0: plain decoding; default: as many as pay off.")
+    int | None,
+    typer.Option("--draft-tokens", help="Tokens drafted a round; 0: plain decoding; default: as many as pay off."),
 ]
 Source = Annotated[
     str,
@@ -59,7 +62,10 @@ StopId = Annotated[list[int] | None, typer.Option(help="End the text at this tok
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of text.")]
 Logprobs = Annotated[int, typer.Option(help="Report so many likeliest tokens with each one, in the JSON.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens; default: a fresh one.")]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the numbers as JSON; -: to stdout.")]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the numbers as JSON; -: to stdout.", callback=check_json),
+]
 
 
 def parse_logit_bias(values: list[str] | None) -> dict[int, float]:

@@ -11,25 +11,14 @@ from rich.progress import Progress
 from pilotfish.runtime import bench as measuring
 from pilotfish.runtime.bench_prompts import fixed_prompt, prompts_from_file
 from pilotfish.runtime.bench_report import SCHEMA, categories, category_details, outputs_equal, summarise
-from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
-from pilotfish.runtime.options import GenerateKeywords
+from pilotfish.runtime.options import GenerateOptions
 
-from .arguments import (
-    Bundle,
-    Device,
-    DraftTokens,
-    Json,
-    MaxContext,
-    MemoryBudget,
-    Threads,
-    Tree,
-    TreeDepth,
-    TreeNodes,
-)
+from .arguments import Bundle, DraftTokens, Json
 from .console import note_device, notes, out, show, table, write_json
+from .flags import EngineFlags, TreeFlags, with_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,46 +35,38 @@ Repeats = Annotated[int, typer.Option(min=1, help="Generations a prompt and mode
 PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
 
 
+@with_groups
 def bench(
     bundle: Bundle,
     *,
     prompt_tokens: PromptTokens = 128,
     new_tokens: NewTokens = 128,
     prompts: Prompts = None,
-    draft_tokens: DraftTokens = None,
-    tree: Tree = None,
-    tree_nodes: TreeNodes = None,
-    tree_depth: TreeDepth = None,
+    num_draft_tokens: DraftTokens = None,
+    tree: TreeFlags,
     repeats: Repeats = 3,
     pass_repeats: PassRepeats = 20,
-    device: Device = "cpu",
-    threads: Threads = None,
-    memory_budget: MemoryBudget = None,
-    max_context: MaxContext = None,
+    engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
     """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
-    tree_options = GenerateKeywords(tree=tree, tree_nodes=tree_nodes, tree_depth=tree_depth)
-    note_device(device)
-    with Engine(
-        bundle,
-        device=device,
-        threads=threads,
-        memory_budget=memory_budget,
-        max_context=max_context,
-        max_draft_tokens=max(draft_tokens or 0, room_for(tree, tree_nodes), measuring.MAX_DRAFT_TOKENS),
-    ) as engine:
+    # What is wrong with them shows before the bundle loads; a tree is measured beside num_draft_tokens.
+    GenerateOptions(num_draft_tokens=num_draft_tokens)
+    GenerateOptions(**tree.keywords())
+    note_device(engine_flags.device)
+    room = max(num_draft_tokens or 0, tree.room(measuring.MAX_DRAFT_TOKENS))
+    with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
-        modes = measuring.modes(engine, draft_tokens, tree_options)
-        report: dict[str, Any] = {"schema": SCHEMA, "machine": describe_machine(device)}
+        modes = measuring.modes(engine, num_draft_tokens, tree.keywords())
+        report: dict[str, Any] = {"schema": SCHEMA, "machine": describe_machine(engine_flags.device)}
         report |= _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
         report["bundle"] = _describe_bundle(engine, bundle)
     report["settings"] = {
         "threads": report["bundle"]["threads"],
         "new_tokens": new_tokens,
         "prompt_tokens": None if prompts else prompt_tokens,
-        "draft_tokens": draft_tokens,
-        **tree_options,
+        "draft_tokens": num_draft_tokens,
+        **tree.keywords(),
         "repeats": repeats,
     }
     _show(report)

@@ -6,24 +6,19 @@ from pilotfish.bindings import Model
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.speculation import cache_folder
 
-from .arguments import Bundle, Device, Json, MaxContext, Threads
+from .arguments import Bundle, Json
 from .console import note_device, out, show, table, write_json
+from .flags import EngineFlags, with_groups
 
 ROWS = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 512)
 
 
-def calibrate(
-    bundle: Bundle,
-    *,
-    device: Device = "cpu",
-    threads: Threads = None,
-    max_context: MaxContext = None,
-    json_file: Json = None,
-) -> None:
+@with_groups
+def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = None) -> None:
     """Measure what passes cost on this machine, and keep the numbers for the source auto."""
-    note_device(device)
-    with Engine(bundle, device=device, threads=threads, max_context=max_context, calibration="refresh") as engine:
+    note_device(engine_flags.device)
+    with Engine(bundle, **engine_flags.keywords(), calibration="refresh") as engine:
         models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}
         costs = {
             name: {

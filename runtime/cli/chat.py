@@ -2,56 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pilotfish.bindings import ContextFullError, InvalidArgumentError
-from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
-from pilotfish.runtime.options import GenerateKeywords
+from pilotfish.runtime.options import GenerateOptions
 
-from .arguments import (
-    Bundle,
-    Calibration,
-    Device,
-    DraftTokens,
-    FrequencyPenalty,
-    LogitBias,
-    LookupStore,
-    MaxContext,
-    MaxNewTokens,
-    MemoryBudget,
-    MinP,
-    NoRepeatNgramSize,
-    PenaltyWindow,
-    PresencePenalty,
-    RepetitionPenalty,
-    Seed,
-    Source,
-    Temperature,
-    Threads,
-    TopK,
-    TopP,
-    Tree,
-    TreeDepth,
-    TreeNodes,
-    TypicalP,
-    parse_logit_bias,
-)
-from .console import note, note_device
-from .interruptible import interruptible
+from .arguments import Bundle, DraftTokens, MaxNewTokens, Source
+from .console import note, note_device, stdin_lines
+from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
+from .interruptible import interrupt_cancels, interruptible
 from .run import print_events, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pilotfish.runtime.results import Stats
-    from pilotfish.runtime.token_stream import TokenStream
 
 _HELP = (
     "/system TEXT sets the system message, /reset forgets the conversation, /stats shows numbers, "
@@ -66,7 +34,7 @@ DropOldest = Annotated[
 class Conversation:
     """The messages so far, and the numbers of the last answer."""
 
-    def __init__(self, engine: Engine, options: GenerateKeywords, system: str | None, when_full: str) -> None:
+    def __init__(self, engine: Engine, options: dict[str, Any], system: str | None, when_full: str) -> None:
         """Start an empty conversation."""
         self._engine = engine
         self._options = options
@@ -99,7 +67,7 @@ class Conversation:
         except (ContextFullError, InvalidArgumentError) as error:
             note(f"{error}: /reset starts anew")
             return
-        with stream, _interrupt_cancels(stream):
+        with stream, interrupt_cancels(stream):
             print_events(interruptible(stream))
             result = stream.result()
         if result.finish_reason in ("cancelled", "context"):
@@ -111,6 +79,7 @@ class Conversation:
         self._stats = result.stats
 
 
+@with_groups
 def chat(
     bundle: Bundle,
     *,
@@ -118,67 +87,31 @@ def chat(
     drop_oldest: DropOldest = False,
     max_new_tokens: MaxNewTokens = 512,
     source: Source = "auto",
-    draft_tokens: DraftTokens = None,
-    tree: Tree = None,
-    tree_nodes: TreeNodes = None,
-    tree_depth: TreeDepth = None,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    min_p: MinP = 0.0,
-    typical_p: TypicalP = 1.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
-    presence_penalty: PresencePenalty = 0.0,
-    frequency_penalty: FrequencyPenalty = 0.0,
-    penalty_window: PenaltyWindow = 0,
-    no_repeat_ngram_size: NoRepeatNgramSize = 0,
-    logit_bias: LogitBias = None,
-    seed: Seed = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-    memory_budget: MemoryBudget = None,
-    max_context: MaxContext = None,
-    calibration: Calibration = "kept",
-    lookup_store: LookupStore = None,
+    num_draft_tokens: DraftTokens = None,
+    tree: TreeFlags,
+    sampling: SamplingFlags,
+    engine_flags: EngineFlags,
+    learning: LearningFlags,
 ) -> None:
     """Chat with a bundle; answers go to stdout, one input line is one message."""
-    options = GenerateKeywords(
-        max_new_tokens=max_new_tokens,
-        source=source,
-        num_draft_tokens=draft_tokens,
-        tree=tree,
-        tree_nodes=tree_nodes,
-        tree_depth=tree_depth,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        penalty_window=penalty_window,
-        no_repeat_ngram_size=no_repeat_ngram_size,
-        logit_bias=parse_logit_bias(logit_bias),
-        seed=seed,
-    )
-    note_device(device)
-    with Engine(
-        bundle,
-        device=device,
-        threads=threads,
-        memory_budget=memory_budget,
-        max_context=max_context,
-        calibration=calibration,
-        lookup_store=lookup_store,
-        max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
-    ) as engine:
+    options: dict[str, Any] = {
+        "max_new_tokens": max_new_tokens,
+        "source": source,
+        "num_draft_tokens": num_draft_tokens,
+        **tree.keywords(),
+        **sampling.keywords(),
+    }
+    GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
+    note_device(engine_flags.device)
+    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
+    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine:
+        engine.stream([0], **options).close()  # what this bundle cannot do shows before the first message
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")
         if sys.stdin.isatty():
             _talk(conversation)
         else:
-            for line in sys.stdin:
-                conversation.handle(line.rstrip("\n"))
+            for line in stdin_lines():
+                conversation.handle(line)
 
 
 def _talk(conversation: Conversation) -> None:
@@ -193,20 +126,10 @@ def _talk(conversation: Conversation) -> None:
 def _handle_one(conversation: Conversation) -> bool:
     """False at the end of input."""
     try:
-        conversation.handle(input("> "))
+        conversation.handle(input("> " if sys.stdout.isatty() else ""))
     except KeyboardInterrupt:
         note("")
     except EOFError:
         note("")
         return False
     return True
-
-
-@contextlib.contextmanager
-def _interrupt_cancels(stream: TokenStream) -> Iterator[None]:
-    """Ctrl-C ends this answer, not the conversation."""
-    previous = signal.signal(signal.SIGINT, lambda *_: stream.cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

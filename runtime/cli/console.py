@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,7 +15,7 @@ from rich.text import Text
 from pilotfish.bindings import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 # Wide enough for every table, where no terminal limits the width.
@@ -67,6 +68,45 @@ def read_text(option: str, path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(f"{option} {path} cannot be read: {error}") from error
+
+
+def read_stdin() -> str:
+    """All of standard input.
+
+    Raises:
+        InvalidArgumentError: it is not UTF-8.
+    """
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"standard input is no text: {error}") from error
+
+
+def stdin_lines() -> Iterator[str]:
+    """The lines of standard input, as they come, without their ends; InvalidArgumentError as read_stdin()'s."""
+    try:
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"standard input is no text: {error}") from error
+
+
+def check_json(target: str | None) -> str | None:
+    """The target of write_json(), if it can be written: that shows before the work, not after it.
+
+    Raises:
+        InvalidArgumentError: it cannot.
+    """
+    if target is None or target == "-":
+        return target
+    path = Path(target)
+    if path.is_dir():
+        raise InvalidArgumentError(f"--json {target} is a folder, must name a file")
+    if not path.absolute().parent.is_dir():
+        raise InvalidArgumentError(f"--json {target} cannot be written: there is no folder {path.absolute().parent}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InvalidArgumentError(f"--json {target} cannot be written: permission denied")
+    return target
 
 
 def write_json(target: str | None, content: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +15,11 @@ from pilotfish.runtime.draft_evaluation import ALL, NUM_POSITIONS, evaluate
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.head_evaluation import TREE_TOKENS, evaluate_head
 from pilotfish.runtime.machine import describe_machine
+from pilotfish.runtime.manifest import read_manifest
 
-from .arguments import Device, Json, MaxContext, Threads
-from .console import notes, out, show, table, write_json
+from .arguments import Json
+from .console import note_device, notes, out, show, table, write_json
+from .flags import EngineFlags, with_groups
 
 if TYPE_CHECKING:
     from pilotfish.runtime.draft_evaluation import DraftScores, PassCosts
@@ -29,32 +32,28 @@ NewTokens = Annotated[int, typer.Option(min=2, help="Tokens of an answer at most
 PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
 
 
+@with_groups
 def evaluate_draft(
     bundles: Bundles,
     *,
     prompts: Prompts,
     new_tokens: NewTokens = 128,
     pass_repeats: PassRepeats = 20,
-    device: Device = "cpu",
-    threads: Threads = None,
-    max_context: MaxContext = None,
+    engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
     """Judge drafts: acceptance by position and category, and the speed that the measured passes promise."""
+    for bundle in bundles:
+        read_manifest(Path(bundle))  # a wrong path shows before the others are evaluated
     reports = []
     for bundle in bundles:
-        with Engine(
-            bundle,
-            device=device,
-            threads=threads,
-            max_context=max_context,
-            max_draft_tokens=max(NUM_POSITIONS, TREE_TOKENS),
-        ) as engine:
+        note_device(engine_flags.device)
+        with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=max(NUM_POSITIONS, TREE_TOKENS)) as engine:
             reports.append(_evaluate(engine, bundle, prompts, new_tokens, pass_repeats))
     with_draft = [report for report in reports if report["categories"]]
     if len(with_draft) > 1:
         _show_comparison(with_draft)
-    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(device), "bundles": reports})
+    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(engine_flags.device), "bundles": reports})
 
 
 def _evaluate(engine: Engine, bundle: str, prompts: str, new_tokens: int, pass_repeats: int) -> dict[str, Any]:

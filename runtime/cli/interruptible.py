@@ -1,8 +1,10 @@
-"""Lets Ctrl-C reach a generation at once: Python handles signals between two calls, and a round is one call."""
+"""Lets Ctrl-C end a generation at once: Python handles signals between two calls, and a round is one call."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -38,3 +40,13 @@ def interruptible(stream: TokenStream) -> Iterator[Event]:
     finally:
         stream.cancel()  # nothing happens after the last event
         reader.join()
+
+
+@contextlib.contextmanager
+def interrupt_cancels(stream: TokenStream) -> Iterator[None]:
+    """Ctrl-C ends this generation, with finish_reason "cancelled", and not the program."""
+    previous = signal.signal(signal.SIGINT, lambda *_: stream.cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -4,56 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.runtime.draft_tree import room_for
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
-from pilotfish.runtime.options import GenerateKeywords
+from pilotfish.runtime.options import GenerateOptions
 
-from .arguments import (
-    Bundle,
-    Calibration,
-    Device,
-    DraftTokens,
-    FrequencyPenalty,
-    IgnoreEos,
-    Json,
-    LogitBias,
-    Logprobs,
-    LookupStore,
-    MaxContext,
-    MaxNewTokens,
-    MemoryBudget,
-    MinNewTokens,
-    MinP,
-    NoRepeatNgramSize,
-    PenaltyWindow,
-    PresencePenalty,
-    RepetitionPenalty,
-    Seed,
-    Source,
-    Stop,
-    StopId,
-    Temperature,
-    Threads,
-    TopK,
-    TopP,
-    Tree,
-    TreeDepth,
-    TreeNodes,
-    TypicalP,
-    parse_logit_bias,
-)
-from .console import note, note_device, notes, read_text, table, write_json
+from .arguments import Bundle, DraftTokens, IgnoreEos, Json, Logprobs, MaxNewTokens, MinNewTokens, Source, Stop, StopId
+from .console import note, note_device, notes, read_stdin, read_text, table, write_json
+from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
+from .interruptible import interrupt_cancels, interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pilotfish.runtime.results import Event, Round, Stats
 
+EXIT_INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; -: read it from stdin.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the bundle's chat template.")]
 Explain = Annotated[
@@ -64,6 +34,43 @@ Regex = Annotated[str | None, typer.Option(help="The text matches this regular e
 Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is of the Lark grammar in this file.")]
 
 
+@dataclass(frozen=True)
+class EndFlags:
+    """Where the text ends."""
+
+    min_new_tokens: MinNewTokens = 0
+    stop: Stop = None
+    stop_id: StopId = None
+    ignore_eos: IgnoreEos = False
+
+    def keywords(self) -> dict[str, Any]:
+        """As Engine.generate takes them."""
+        return {
+            "min_new_tokens": self.min_new_tokens,
+            "stop": self.stop or (),
+            "stop_ids": self.stop_id or (),
+            "ignore_eos": self.ignore_eos,
+        }
+
+
+@dataclass(frozen=True)
+class StructureFlags:
+    """What the text must parse as."""
+
+    json_schema: JsonSchema = None
+    regex: Regex = None
+    grammar: Grammar = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As Engine.generate takes them; InvalidArgumentError if a file cannot be read."""
+        return {
+            "json_schema": read_text("--json-schema", self.json_schema) if self.json_schema is not None else None,
+            "regex": self.regex,
+            "grammar": read_text("--grammar", self.grammar) if self.grammar is not None else None,
+        }
+
+
+@with_groups
 def run(
     bundle: Bundle,
     prompt: Prompt,
@@ -71,93 +78,45 @@ def run(
     raw: Raw = False,
     max_new_tokens: MaxNewTokens = 256,
     source: Source = "auto",
-    draft_tokens: DraftTokens = None,
-    tree: Tree = None,
-    tree_nodes: TreeNodes = None,
-    tree_depth: TreeDepth = None,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    min_p: MinP = 0.0,
-    typical_p: TypicalP = 1.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
-    presence_penalty: PresencePenalty = 0.0,
-    frequency_penalty: FrequencyPenalty = 0.0,
-    penalty_window: PenaltyWindow = 0,
-    no_repeat_ngram_size: NoRepeatNgramSize = 0,
-    logit_bias: LogitBias = None,
-    seed: Seed = None,
-    min_new_tokens: MinNewTokens = 0,
-    stop: Stop = None,
-    stop_id: StopId = None,
-    ignore_eos: IgnoreEos = False,
+    num_draft_tokens: DraftTokens = None,
+    tree: TreeFlags,
+    sampling: SamplingFlags,
+    ends: EndFlags,
     logprobs: Logprobs = 0,
-    json_schema: JsonSchema = None,
-    regex: Regex = None,
-    grammar: Grammar = None,
+    structure: StructureFlags,
     explain: Explain = False,
-    device: Device = "cpu",
-    threads: Threads = None,
-    memory_budget: MemoryBudget = None,
-    max_context: MaxContext = None,
-    calibration: Calibration = "kept",
-    lookup_store: LookupStore = None,
+    engine_flags: EngineFlags,
+    learning: LearningFlags,
     json_file: Json = None,
 ) -> None:
-    """Answer a prompt, or continue it with --raw, and stream the text to stdout."""
-    text = sys.stdin.read() if prompt == "-" else prompt
-    options = GenerateKeywords(
-        max_new_tokens=max_new_tokens,
-        source=source,
-        num_draft_tokens=draft_tokens,
-        tree=tree,
-        tree_nodes=tree_nodes,
-        tree_depth=tree_depth,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        penalty_window=penalty_window,
-        no_repeat_ngram_size=no_repeat_ngram_size,
-        logit_bias=parse_logit_bias(logit_bias),
-        seed=seed,
-        min_new_tokens=min_new_tokens,
-        stop=stop or (),
-        stop_ids=stop_id or (),
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-        json_schema=read_text("--json-schema", json_schema) if json_schema else None,
-        regex=regex,
-        grammar=read_text("--grammar", grammar) if grammar else None,
-        explain=explain,
-    )
-    note_device(device)
-    with Engine(
-        bundle,
-        device=device,
-        threads=threads,
-        memory_budget=memory_budget,
-        max_context=max_context,
-        calibration=calibration,
-        lookup_store=lookup_store,
-        max_draft_tokens=max(DEFAULT_MAX_DRAFT_TOKENS, room_for(tree, tree_nodes)),
-    ) as engine:
+    """Answer a prompt, or continue it with --raw, and stream the text to stdout; Ctrl-C ends it."""
+    options: dict[str, Any] = {
+        "max_new_tokens": max_new_tokens,
+        "source": source,
+        "num_draft_tokens": num_draft_tokens,
+        "logprobs": logprobs,
+        "explain": explain,
+    }
+    for group in (tree, sampling, ends, structure):
+        options |= group.keywords()
+    GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
+    text = read_stdin() if prompt == "-" else prompt
+    note_device(engine_flags.device)
+    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
+    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine:
         if raw or engine.manifest.chat_template is None:
             stream = engine.stream(text, **options)
         else:
             stream = engine.stream_chat([{"role": "user", "content": text}], **options)
-        with stream:
-            print_events(stream)
+        with stream, interrupt_cancels(stream):
+            print_events(interruptible(stream))
             result = stream.result()
     if explain:
         explain_rounds(result.rounds)
     note(summary(result.stats))
-    content = dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate}
-    write_json(json_file, content)
+    write_json(json_file, dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate})
+    if result.finish_reason == "cancelled":
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def explain_rounds(rounds: Sequence[Round]) -> None:

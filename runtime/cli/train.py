@@ -15,7 +15,7 @@ import typer
 
 from pilotfish.bindings import InvalidArgumentError, UnsupportedError
 
-from .console import note, write_json
+from .console import check_json, note, write_json
 from .train_report import TrainingBars, show_result
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _train(kind: str, arguments: list[str]) -> None:
     parser.add_argument("--json", metavar="FILE", dest="json", help="write the numbers as JSON; -: to stdout")
     command.add_flags(parser, kind)
     parsed = parser.parse_args(arguments)
-    json_file = parsed.json
+    json_file = check_json(parsed.json)
     del parsed.json
     is_first = os.environ.get("RANK", "0") == "0"
     try:

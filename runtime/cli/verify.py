@@ -13,8 +13,9 @@ from pilotfish.runtime.verify import PROMPTS, Report, VerifyOptions
 from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
-from .arguments import Bundle, Device, Json, MaxContext, Seed, Threads
+from .arguments import Bundle, Json, Seed
 from .console import note_device, notes, out, read_text, show, table, write_json
+from .flags import EngineFlags, with_groups
 
 EXIT_NOT_LOSSLESS = 1
 Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
@@ -22,6 +23,7 @@ NewTokens = Annotated[int, typer.Option(min=16, help="Tokens a greedy generation
 SampledTokens = Annotated[int, typer.Option(min=100, help="Tokens to sample for each source and way to sample.")]
 
 
+@with_groups
 def verify(
     bundle: Bundle,
     *,
@@ -29,20 +31,16 @@ def verify(
     new_tokens: NewTokens = 48,
     sampled_tokens: SampledTokens = 400,
     seed: Seed = 0,
-    device: Device = "cpu",
-    threads: Threads = None,
-    max_context: MaxContext = None,
+    engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
     """Verify that drafts change nothing: greedy equality, distributions, self-draft, caches after roll-back."""
     options = VerifyOptions(
         prompts=_read_prompts(prompts) if prompts else PROMPTS,
         amount=Amount(new_tokens, sampled_tokens, seed or 0),
-        threads=threads,
-        device=device,
-        max_context=max_context,
+        **engine_flags.keywords(),
     )
-    note_device(device)
+    note_device(engine_flags.device)
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=notes(), transient=True) as progress:
         task = progress.add_task("loading", total=None)
@@ -50,7 +48,7 @@ def verify(
             bundle, options, lambda check: progress.update(task, description=f"{check.name}, {check.source}")
         )
     _show(bundle, report)
-    write_json(json_file, {"bundle": bundle, "machine": describe_machine(device)} | report.to_json())
+    write_json(json_file, {"bundle": bundle, "machine": describe_machine(engine_flags.device)} | report.to_json())
     if not report.passed:
         raise typer.Exit(EXIT_NOT_LOSSLESS)
 

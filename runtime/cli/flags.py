@@ -1,0 +1,136 @@
+"""Flags that several commands share: a group is a dataclass whose fields are flags, named as the engine's keywords."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from pilotfish.runtime.draft_tree import room_for
+from pilotfish.runtime.options import GenerateKeywords
+
+from .arguments import (
+    Calibration,
+    Device,
+    FrequencyPenalty,
+    LogitBias,
+    LookupStore,
+    MaxContext,
+    MemoryBudget,
+    MinP,
+    NoRepeatNgramSize,
+    PenaltyWindow,
+    PresencePenalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    Tree,
+    TreeDepth,
+    TreeNodes,
+    TypicalP,
+    parse_logit_bias,
+)
+
+
+@dataclass(frozen=True)
+class EngineFlags:
+    """How a bundle is loaded."""
+
+    device: Device = "cpu"
+    threads: Threads = None
+    memory_budget: MemoryBudget = None
+    max_context: MaxContext = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As Engine takes them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LearningFlags:
+    """What drafting may draw on beside the request."""
+
+    calibration: Calibration = "kept"
+    lookup_store: LookupStore = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As Engine takes them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TreeFlags:
+    """Whether drafts are trees."""
+
+    tree: Tree = None
+    tree_nodes: TreeNodes = None
+    tree_depth: TreeDepth = None
+
+    def keywords(self) -> GenerateKeywords:
+        """As Engine.generate takes them."""
+        return GenerateKeywords(tree=self.tree, tree_nodes=self.tree_nodes, tree_depth=self.tree_depth)
+
+    def room(self, least: int) -> int:
+        """The max_draft_tokens of an engine that has room for the tree, and ``least`` anyway."""
+        return max(least, room_for(self.tree, self.tree_nodes))
+
+
+@dataclass(frozen=True)
+class SamplingFlags:
+    """How a token is chosen."""
+
+    temperature: Temperature = 0.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    typical_p: TypicalP = 1.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    presence_penalty: PresencePenalty = 0.0
+    frequency_penalty: FrequencyPenalty = 0.0
+    penalty_window: PenaltyWindow = 0
+    no_repeat_ngram_size: NoRepeatNgramSize = 0
+    logit_bias: LogitBias = None
+    seed: Seed = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As Engine.generate takes them; InvalidArgumentError if a bias is no ID=BIAS."""
+        return asdict(self) | {"logit_bias": parse_logit_bias(self.logit_bias)}
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` as Typer reads it: in place of a parameter whose type is a group stand the group's flags."""
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += _flags(parameter.annotation)
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        filled = {
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **filled)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks at first
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def _flags(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(group)
+    ]
