@@ -75,9 +75,9 @@ class Stats:
     counted_seconds: float = 0.0
     """Of the rounds, by the costs of passes that they are planned by: under one calibration the same in every run."""
     num_device_rounds: int = 0
-    """Rounds that a GPU made by itself, with one read-back. The others chose their tokens on the host: those with logit
-    bias, penalties, bans, structured output, typical_p, typical acceptance, top logprobs, trees, looked-up tokens or a
-    head."""
+    """Rounds whose tokens a GPU chose. The others handed their logits to the host: those with logit bias, penalties,
+    bans, structured output, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn
+    tree."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -122,6 +122,9 @@ class Round:
     """Drafted tokens that the target saw."""
     num_tokens: int
     """Tokens that it gave."""
+    ranks: tuple[int, ...] = ()
+    """Of the accepted tokens, among those that the draft model or head thought of in their places, likeliest 0; -1:
+    drawn or found by lookup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
         num_passes=decision.num_passes,
         num_verified=decision.num_verified,
         num_tokens=num_tokens,
+        ranks=decision.ranks,
     )
 
 

@@ -1,11 +1,12 @@
-"""Prompt lookup beside OpenVINO GenAI's, on prompts whose answers copy from them, interleaved in one run.
+"""Prompt lookup on prompts whose answers copy from them; on the CPU also beside OpenVINO GenAI's, interleaved.
 
     python samples/bench_lookup.py BUNDLE --gguf FILE --openvino-python PYTHON [--prompts samples/copy_heavy.jsonl]
+    python samples/bench_lookup.py BUNDLE --device cuda
 
 BUNDLE and FILE hold the same model. Both get the same token ids, threads and output lengths. OpenVINO's lookup runs
 with each of --assistant-tokens drafted tokens; its best setting counts. Figures are tokens/s with the prompt's pass
-left out, medians over prompts and rounds; each engine's speed-up is over its own plain decoding. The last line of
-stdout is JSON.
+left out, medians over prompts and rounds; each engine's speed-up is over its own plain decoding. The first prompt is
+answered twice before, as a GPU records shapes of passes when it first sees them. The last line of stdout is JSON.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from pilotfish import Engine
 OURS = """
 import json, sys
 from pilotfish import Engine
-model, threads, new, prompts, _ = sys.argv[1:]
+model, threads, new, prompts, device = sys.argv[1:]
 speeds = {}
-with Engine(model, threads=int(threads), max_context=4096) as engine:
+with Engine(model, threads=int(threads), max_context=4096, device=json.loads(device)) as engine:
     def run(ids, source):
         stats = engine.generate(ids, max_new_tokens=int(new), source=source, reuse_prefix=False).stats
         return (stats.num_new_tokens - 1) / (stats.draft_seconds + stats.verify_seconds + stats.other_seconds)
     for source in ("plain", "lookup", "auto"):
-        run(json.loads(prompts)[0], source)
+        for _ in range(2):
+            run(json.loads(prompts)[0], source)
         speeds[source] = [run(ids, source) for ids in json.loads(prompts)]
 print(json.dumps(speeds))
 """
@@ -59,20 +61,21 @@ print(json.dumps(speeds))
 """
 
 
-def prompt_ids(bundle: Path, prompts: Path) -> str:
-    """The prompts through the bundle's chat template, as JSON lists of ids."""
-    with Engine(str(bundle)) as engine:
+def prompt_ids(bundle: Path, prompts: Path) -> list[list[int]]:
+    """The prompts' ids through the bundle's chat template."""
+    with Engine(str(bundle), calibration="off") as engine:
         lines = prompts.read_text(encoding="utf-8").splitlines()
         texts = [json.loads(line)["prompt"] for line in lines]
-        return json.dumps([engine.encode_chat([{"role": "user", "content": text}]) for text in texts])
+        return [engine.encode_chat([{"role": "user", "content": text}]) for text in texts]
 
 
-def measure(python: str, code: str, model: Path, args: argparse.Namespace, ids: str) -> dict[str, list[float]]:
-    """Tokens/s by mode and prompt, in a fresh process."""
+def measure(engine: tuple[str, str], model: Path, args: argparse.Namespace, *last: object) -> dict[str, list[float]]:
+    """Tokens/s by mode and prompt, in a fresh process of the engine's Python and code, which gets `last` last."""
+    python, code = engine
     with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
         script.write(code)
         script.flush()
-        command = [python, script.name, str(model), str(args.threads), str(args.new), ids, json.dumps(args.assistant)]
+        command = [python, script.name, str(model), str(args.threads), str(args.new), *map(json.dumps, last)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     speeds: dict[str, list[float]] = json.loads(done.stdout.strip().splitlines()[-1])
     return speeds
@@ -82,19 +85,24 @@ def main() -> int:
     """Parse, measure in turn, print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path)
-    parser.add_argument("--gguf", type=Path, required=True)
-    parser.add_argument("--openvino-python", required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--gguf", type=Path)
+    parser.add_argument("--openvino-python", help="without it there is no comparison")
     parser.add_argument("--prompts", type=Path, default=Path(__file__).with_name("copy_heavy.jsonl"))
     parser.add_argument("--assistant-tokens", dest="assistant", type=int, nargs="+", default=[3, 5, 8])
     for name, default in (("threads", 2), ("new", 128), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
+    if args.openvino_python and not args.gguf:
+        parser.error("--openvino-python needs --gguf")
     ids = prompt_ids(args.bundle, args.prompts)
     speeds: dict[str, list[float]] = {}
     for _ in range(args.rounds):
-        ours = measure(sys.executable, OURS, args.bundle, args, ids)
-        theirs = measure(args.openvino_python, OPENVINO, args.gguf, args, ids)
-        for engine, modes in (("pilotfish", ours), ("OpenVINO GenAI", theirs)):
+        found = {"pilotfish": measure((sys.executable, OURS), args.bundle, args, ids, args.device)}
+        if args.openvino_python:
+            theirs = (args.openvino_python, OPENVINO)
+            found["OpenVINO GenAI"] = measure(theirs, args.gguf, args, ids, args.assistant)
+        for engine, modes in found.items():
             for mode, values in modes.items():
                 speeds.setdefault(f"{engine} {mode}", []).extend(values)
     medians = {name: statistics.median(values) for name, values in speeds.items()}

@@ -4,7 +4,9 @@
 
 Every setting answers every prompt greedily, in turn. Two speeds are shown: measured, from the first token to the last,
 and counted, by the costs of passes that rounds are planned by. The counted one is the same in every run under one
-calibration, also on a busy machine. `--length` compares tokens a round of trees and chains of up to 15 tokens instead.
+calibration, also on a busy machine. `--length` compares tokens a round of trees and chains of up to 15 tokens instead,
+`--chains` chains of all lengths alone. On a GPU, where shapes of passes are recorded when they are first seen, each
+setting answers the first prompt twice before it counts.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pilotfish.runtime.bench import Prompt
 
 MOST_DRAFTED = 15
+NUM_WARMING = 2
 AUTO = "auto"
 PLAIN = "plain"
 ALL = "all"
@@ -49,20 +52,27 @@ def dynamic(tokens: int, levels: int, source: str = "draft") -> Options:
     return Options(tree="dynamic", tree_nodes=tokens, tree_depth=levels, source=source)
 
 
-def settings(*, has_draft: bool, length: bool) -> dict[str, Options]:
+def chains(*lengths: int) -> dict[str, Options]:
+    """Chains of the draft model."""
+    return {f"chain {k}": Options(source="draft", num_draft_tokens=k) for k in lengths}
+
+
+def settings(*, has_draft: bool, length: bool, chains_only: bool) -> dict[str, Options]:
     """What is compared, "plain" and "auto" among them."""
     chosen = {PLAIN: Options(num_draft_tokens=0), AUTO: Options(source=AUTO)}
+    if chains_only:
+        return chosen | chains(*range(1, 9), 11, MOST_DRAFTED)
     if not length:
         chosen["lookup"] = Options(source="lookup", num_draft_tokens=8)
     if not has_draft:
         return chosen
     if length:
-        chosen |= {f"chain {k}": Options(source="draft", num_draft_tokens=k) for k in (8, 12, MOST_DRAFTED)}
+        chosen |= chains(8, 12, MOST_DRAFTED)
         chosen |= {f"tree, {levels} levels": dynamic(MOST_DRAFTED, levels) for levels in (5, 6, 8, 10)}
         chosen |= {f"lookup + tree, {levels}": dynamic(MOST_DRAFTED, levels, "lookup+draft") for levels in (6, 8, 10)}
         return chosen
     chosen["lookup + 4"] = Options(source="lookup+draft", num_draft_tokens=4)
-    chosen |= {f"chain {k}": Options(source="draft", num_draft_tokens=k) for k in range(1, 9)}
+    chosen |= chains(*range(1, 9), 11, MOST_DRAFTED)
     chosen |= {f"tree {tree}": Options(tree=tree) for tree in ("2-1", "2-2-1")}
     chosen |= {f"tree of {tokens}": dynamic(tokens, min(tokens, 6)) for tokens in (3, 4, 5, 6, 7, 9, 11, 13, 15)}
     return chosen
@@ -74,7 +84,8 @@ def run(
     """Sums by category and setting."""
     sums: dict[str, dict[str, Sums]] = defaultdict(lambda: defaultdict(Sums))
     for options in chosen.values():
-        engine.generate(prompts[0].ids, max_new_tokens=8, **options)
+        for _ in range(NUM_WARMING):
+            engine.generate(prompts[0].ids, max_new_tokens=new_tokens, **options)
     for prompt in prompts:
         plain = None
         for name, options in chosen.items():
@@ -123,13 +134,17 @@ def main() -> None:
     parser.add_argument("--per-category", type=int, default=8, help="prompts")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--device", default="cpu", help='"cpu", "cuda" or "cuda:1"')
     parser.add_argument("--calibration", default="kept", help='"refresh": measure the costs of passes anew')
-    parser.add_argument("--length", action="store_true", help="compare tokens a round")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--length", action="store_true", help="compare tokens a round")
+    what.add_argument("--chains", action="store_true", help="compare chains alone")
     parser.add_argument("--json", help="write the sums there")
     arguments = parser.parse_args()
     with Engine(
         arguments.bundle,
         threads=arguments.threads,
+        device=arguments.device,
         max_draft_tokens=MOST_DRAFTED,
         calibration=arguments.calibration,
     ) as engine:
@@ -137,7 +152,7 @@ def main() -> None:
         for prompt in prompts_from_file(engine, arguments.prompts):
             by_category[prompt.category].append(prompt)
         prompts = [prompt for group in by_category.values() for prompt in group[: arguments.per_category]]
-        chosen = settings(has_draft=engine.info.has_draft, length=arguments.length)
+        chosen = settings(has_draft=engine.info.has_draft, length=arguments.length, chains_only=arguments.chains)
         sums = run(engine, prompts, chosen, arguments.new_tokens)
     show_lengths(sums)
     if not arguments.length:

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const bool is_number = find_distribution(choice.rows, index, settings, row, shared);
   int id = 0;
   if (is_number && draws) {
-    id = draw_from(choice.rows, index, row, uniform(settings, settings.first_position + index, Purpose::kTarget),
+    const int depth = choice.position_ids ? __ldcg(choice.position_ids + index) - __ldcg(choice.position_ids) : index;
+    id = draw_from(choice.rows, index, row, uniform(settings, settings.first_position + depth, Purpose::kTarget),
                    shared);
   }
   if (threadIdx.x == 0) {

@@ -233,8 +233,8 @@ typedef struct {
   int32_t num_head_drafted;
   int32_t num_head_accepted;
   double counted_seconds; /* of the rounds, by the costs of passes that they are planned by: the same in every run */
-  /* Rounds that a GPU made by itself, with one read-back; the others chose their tokens on the host: those with logit
-   * bias, penalties, bans, a mask, typical_p, typical acceptance, top logprobs, trees, looked-up tokens or a head. */
+  /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those with logit bias, penalties,
+   * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn tree. */
   int32_t num_device_rounds;
 } pf_stats;
 

@@ -123,7 +123,7 @@ size_t Request::round(std::span<pf_token> tokens_out) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   Draft& drafted = engine_->workspace().draft;
   speculation_.plan(tokens_, room_of_round(), drafted);
-  Reservation room(*sequence_, num_tokens + drafted.max_draft_rows);
+  Reservation room(*sequence_, num_tokens + num_slots(drafted));
   const std::optional<Verdict> verdict = runs_on_device() ? decide_on_device() : decide_on_host();
   if (!verdict) {
     finish_ = PF_FINISH_CANCELLED;
@@ -154,6 +154,7 @@ Speculation::Round Request::round_so_far() noexcept {
 std::optional<Request::Verdict> Request::decide_on_host() {
   Draft& drafted = engine_->workspace().draft;
   if (!speculation_.draft(round_so_far(), drafted, stats_)) return std::nullopt;
+  if (verifies_on_device(drafted.tree)) return verify_on_device(drafted);
   Logits logits;
   {
     const Timer timer(stats_.verify_seconds);

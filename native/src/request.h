@@ -64,6 +64,11 @@ class Request {
   std::optional<Verdict> decide_on_host();
   std::optional<Verdict> decide_on_device();
   bool runs_on_device() const noexcept;
+  // Whether the device can choose and accept what was drafted.
+  bool verifies_on_device(const TokenTree& tree) const noexcept;
+  Verdict verify_on_device(Draft& drafted);
+  // Slots behind the sequence for the rows of a round.
+  int32_t num_slots(const Draft& drafted) const noexcept;
   // What drafting reads.
   Speculation::Round round_so_far() noexcept;
   Accepted accept(const Logits& target);
@@ -84,7 +89,7 @@ class Request {
   TokenChooser chooser_;
   LogprobReport report_;
   const RandomStream random_;
-  const std::optional<RoundSettings> device_settings_;  // none: the options ask for rounds on the host
+  const std::optional<RoundSettings> device_settings_;  // none: the tokens are chosen on the host
   std::vector<int32_t> eos_ids_;                        // empty if they are ignored
   std::vector<int32_t> stop_ids_;
   std::vector<int32_t> tokens_;  // the prompt and what was emitted

@@ -58,7 +58,8 @@ DraftChoice checked_choice(const pf_generate_options& options, Engine& engine) {
   const HeadDrafter* const head = engine.head_drafter();
   DraftChoice choice = choice_of(options, engine.draft() != nullptr, head != nullptr);
   const bool is_auto = choice.num_tokens == DraftChoice::kAsManyAsPay;
-  choice.chain = is_auto && !choice.head && engine.device_round() && DeviceRound::serves(options);
+  choice.chain = is_auto && !choice.head && options.num_draft_temperatures == 0 && engine.device_round() &&
+                 DeviceRound::serves(options);
   if (choice.draft && !engine.draft()) {
     fail(PF_INVALID_ARGUMENT, "the request is to draft with a model, but the bundle has no draft model");
   }

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/model.h"
+#include "model/tree_pass.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
@@ -13,5 +14,8 @@ namespace pilotfish {
 // With `gives_hidden` the target's hidden() are those of the same rows.
 Logits verify(Model& target, std::span<const int32_t> block_table, int32_t context, int32_t last_id,
               const TokenTree& tree, bool gives_hidden = false);
+
+// The rows of that pass.
+TreePass verification_rows(int32_t last_id, const TokenTree& tree) noexcept;
 
 }  // namespace pilotfish

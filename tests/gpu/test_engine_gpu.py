@@ -59,11 +59,30 @@ def test_drafts_are_accepted_and_counted(tiny_engine: Engine) -> None:
         {"num_draft_tokens": 0},
         {"num_draft_tokens": 3},
         {"num_draft_tokens": 3, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
+        {"tree": "2-1"},
+        {"tree": "dynamic", "tree_nodes": 12, "tree_depth": 4, "temperature": 0.8},
+        {"source": "lookup", "num_draft_tokens": 6, "temperature": 0.8},
+        {"source": "lookup+draft", "num_draft_tokens": 6},
     ],
 )
-def test_rounds_are_the_devices(tiny_engine: Engine, options: dict[str, Any]) -> None:
-    stats = tiny_engine.generate(prompt(tiny_engine, 20), max_new_tokens=20, ignore_eos=True, **options).stats
+def test_the_device_chooses_the_tokens(tiny_engine: Engine, options: dict[str, Any]) -> None:
+    stats = tiny_engine.generate(prompt(tiny_engine, 20) * 2, max_new_tokens=20, ignore_eos=True, **options).stats
     assert stats.num_device_rounds == stats.num_rounds > 0
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7, "top_k": 12, "top_p": 0.95, "seed": 5}])
+def test_certain_tokens_leave_plain_decodings_choices(tiny_engine: Engine, sampling: dict[str, Any]) -> None:
+    ids = prompt(tiny_engine, 30) * 3
+    options = {"max_new_tokens": 60, "ignore_eos": True, **sampling}
+    plain = tiny_engine.generate(ids, **PLAIN, **options)
+    for drafting in (
+        {"source": "lookup", "num_draft_tokens": 9},
+        {"source": "lookup"},
+        {"tree": "dynamic", "tree_nodes": 13, "tree_depth": 5},
+    ):
+        drafted = tiny_engine.generate(ids, **drafting, **options)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.stats.num_drafted > 0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +91,6 @@ def test_rounds_are_the_devices(tiny_engine: Engine, options: dict[str, Any]) ->
         {"num_draft_tokens": 3, "repetition_penalty": 1.1},
         {"num_draft_tokens": 3, "logprobs": 2},
         {"num_draft_tokens": 3, "temperature": 0.8, "typical_p": 0.9},
-        {"tree": "2-1"},
     ],
 )
 def test_options_that_need_the_logits_keep_rounds_on_the_host(tiny_engine: Engine, options: dict[str, Any]) -> None:

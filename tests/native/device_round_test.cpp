@@ -2,7 +2,9 @@
 // outcome. The kernels are tested on a GPU.
 #include "device/device_round.h"
 
+#include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 
@@ -32,9 +34,6 @@ void test_options_that_need_the_logits_are_not_served() {
   sampled.min_p = 0.05f;
   CHECK(DeviceRound::serves(sampled));
 
-  static const int32_t widths[] = {2, 1};
-  static const int32_t parents[] = {-1, 0};
-  static const float temperatures[] = {0.5f};
   static const pf_logit_bias bias[] = {{3, 1.0f}};
   const std::function<void(pf_generate_options&)> changes[] = {
       [](auto& o) { o.logit_bias = bias, o.num_logit_bias = 1; },
@@ -47,10 +46,6 @@ void test_options_that_need_the_logits_are_not_served() {
       [](auto& o) { o.typical_p = 0.9f; },
       [](auto& o) { o.typical_epsilon = 0.3f; },
       [](auto& o) { o.num_top_logprobs = 1; },
-      [](auto& o) { o.tree_widths = widths, o.num_tree_widths = 2; },
-      [](auto& o) { o.tree_nodes = 8; },
-      [](auto& o) { o.tree_parents = parents, o.num_tree_parents = 2; },
-      [](auto& o) { o.draft_temperatures = temperatures, o.num_draft_temperatures = 1; },
   };
   for (const auto& change : changes) {
     pf_generate_options options = sampled;
@@ -82,6 +77,15 @@ void test_chain_lengths() {
   CHECK_EQ(DeviceRound::chain_length(62, 63), 47);
 }
 
+void test_verifications_are_padded() {
+  CHECK_EQ(DeviceRound::padded_length(0, 15), 0);
+  CHECK_EQ(DeviceRound::padded_length(1, 15), 1);
+  CHECK_EQ(DeviceRound::padded_length(6, 15), 7);
+  CHECK_EQ(DeviceRound::padded_length(8, 15), 11);
+  CHECK_EQ(DeviceRound::padded_length(8, 9), 9);  // no more rows than there may be
+  CHECK_EQ(DeviceRound::padded_length(63, 63), 63);
+}
+
 // Counts what happens to the recordings of rounds.
 struct Recorder {
   struct Graph : CudaGraph {
@@ -109,9 +113,12 @@ void test_a_round_is_recorded_the_second_time() {
   CHECK_EQ(recorder.num_enqueued, 2);  // as it is, and into the recording
   CHECK_EQ(recorder.num_recorded, 1);
   CHECK_EQ(recorder.num_launched, 3);
-  recorder.run({4, false});  // another kind
+  recorder.run({4, false});  // other kinds
+  recorder.run({4, true, Drafted::kTreeBefore});
   CHECK_EQ(recorder.num_recorded, 1);
   CHECK_EQ(recorder.rounds.num_passes(), 5);
+  recorder.run({4, true, Drafted::kTreeBefore});
+  CHECK_EQ(recorder.rounds.num_passes(), 6);  // it only verifies
 }
 
 void test_a_failed_first_round_is_none() {
@@ -137,7 +144,7 @@ void test_rounds_that_were_not_used_lately_are_forgotten() {
 
 void test_recorded_passes_are_planned() {
   CHECK_EQ(num_recorded_passes(0), 2);  // plain, greedy and sampled
-  CHECK_EQ(num_recorded_passes(2), 2 * (1 + 2 + 3));
+  CHECK_EQ(num_recorded_passes(2), 2 * (1 + (2 + 2) + (3 + 2)));
   CHECK_EQ(num_recorded_passes(63), kMostRecordedPasses);
 }
 
@@ -179,17 +186,55 @@ void test_nothing_is_accepted_after_the_end() {
   CHECK_EQ(accepted_of(outcome_of(ids, 0, 9), chooser).num_accepted, 0);
 }
 
+// The rows of a tree: 5 (6, 7 (8)), 9.
+void test_choices_become_a_path() {
+  Sampler sampler(16);
+  const TokenChooser chooser({}, sampler, {.end_ids = {2}}, {1, 8, 16});
+  TokenTree tree;
+  const int32_t five = tree.add(5, TokenTree::kRoot);
+  tree.add(6, five);
+  tree.add(8, tree.add(7, five));
+  tree.add(9, TokenTree::kRoot);
+  const auto accepted = [&](std::initializer_list<int32_t> chosen) {
+    RoundOutcome outcome{};
+    std::copy(chosen.begin(), chosen.end(), outcome.chosen_ids);
+    return accepted_of(outcome, tree, chooser);
+  };
+  const Accepted deep = accepted({5, 7, 1, 8, 4, 1});
+  CHECK_EQ(deep.num_accepted, 3);
+  CHECK_EQ(deep.path[1], 2);
+  CHECK_EQ(deep.next_id, 4);
+  const Accepted none = accepted({3, 7, 1, 8, 4, 1});
+  CHECK_EQ(none.num_accepted, 0);
+  CHECK_EQ(none.next_id, 3);
+  CHECK_EQ(accepted({9, 7, 1, 8, 4, 6}).next_id, 6);
+}
+
+void test_a_path_ends_with_the_text() {
+  Sampler sampler(16);
+  const TokenChooser chooser({}, sampler, {.end_ids = {2}}, {1, 8, 16});
+  TokenTree tree;
+  tree.add(3, tree.add(2, TokenTree::kRoot));
+  RoundOutcome outcome{};
+  outcome.chosen_ids[0] = 2;
+  outcome.chosen_ids[1] = 3;
+  CHECK_EQ(accepted_of(outcome, tree, chooser).num_accepted, 1);
+}
+
 }  // namespace
 
 int main() {
   test_options_that_need_the_logits_are_not_served();
   test_settings();
   test_chain_lengths();
+  test_verifications_are_padded();
   test_recorded_passes_are_planned();
   test_a_round_is_recorded_the_second_time();
   test_a_failed_first_round_is_none();
   test_rounds_that_were_not_used_lately_are_forgotten();
   test_a_chain_becomes_a_tree();
   test_nothing_is_accepted_after_the_end();
+  test_choices_become_a_path();
+  test_a_path_ends_with_the_text();
   return check::result();
 }

@@ -16,13 +16,19 @@ inline int32_t chain_length_within(int32_t most) noexcept {
   return *(std::upper_bound(kChainLengths.begin(), kChainLengths.end(), most) - 1);
 }
 
+// The shortest of them that has at least `least` tokens; least <= 63. A pass is padded to it.
+inline int32_t chain_length_of_at_least(int32_t least) noexcept {
+  return *std::lower_bound(kChainLengths.begin(), kChainLengths.end(), least);
+}
+
 // Passes of both models in recorded rounds, which are kept while they are at most so many: those used last.
 inline constexpr int32_t kMostRecordedPasses = 128;
 
-// Of the rounds of all lengths up to max_drafted, plain ones included, greedy and sampled.
+// Of the rounds of all lengths up to max_drafted, plain ones included, greedy and sampled: those that draft, and the
+// verifications of chains and of trees that something else drafted.
 inline int32_t num_recorded_passes(int32_t max_drafted) noexcept {
   int32_t num_passes = 1;
-  for (const int32_t length : kChainLengths) num_passes += length <= max_drafted ? length + 1 : 0;
+  for (const int32_t length : kChainLengths) num_passes += length <= max_drafted ? length + 1 + 2 : 0;
   return std::min(2 * num_passes, kMostRecordedPasses);
 }
 

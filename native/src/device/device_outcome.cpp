@@ -29,4 +29,15 @@ Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser) {
   return accepted;
 }
 
+Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser) {
+  Accepted accepted;
+  for (;;) {
+    accepted.next_id = outcome.chosen_ids[accepted.last() + 1];
+    const int32_t child = tree.find_child(accepted.last(), accepted.next_id);
+    if (child == TokenTree::kNone) return accepted;
+    accepted.path[accepted.num_accepted++] = child;
+    if (chooser.ends_text(accepted.next_id)) return accepted;
+  }
+}
+
 }  // namespace pilotfish

@@ -7,6 +7,7 @@
 #include "device/round_kernels.h"
 #include "draft.h"
 #include "sampling/token_chooser.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 
@@ -15,5 +16,9 @@ void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out);
 
 // The accepted beginning of that chain. Nothing is accepted after a token that ends the text.
 Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser);
+
+// Of a tree of certain tokens (accept.h) whose rows have chosen: the path of chosen tokens, up to one that ends the
+// text.
+Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser);
 
 }  // namespace pilotfish

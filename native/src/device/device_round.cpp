@@ -65,10 +65,7 @@ bool DeviceRound::serves(const pf_generate_options& options) noexcept {
   const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
                               options.presence_penalty != 0 || options.frequency_penalty != 0 ||
                               options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
-  const bool has_tree = options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0 ||
-                        options.num_draft_temperatures > 0;
-  return !changes_scores && !has_tree && options.typical_p >= 1 && options.typical_epsilon == 0 &&
-         options.num_top_logprobs == 0;
+  return !changes_scores && options.typical_p >= 1 && options.typical_epsilon == 0 && options.num_top_logprobs == 0;
 }
 
 RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexcept {
@@ -86,9 +83,26 @@ int32_t DeviceRound::chain_length(int32_t most, int32_t usual) noexcept {
   return chain_length_within(most);
 }
 
+int32_t DeviceRound::padded_length(int32_t num_drafted, int32_t most) noexcept {
+  return num_drafted == 0 ? 0 : std::min(chain_length_of_at_least(num_drafted), most);
+}
+
 const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {
   set_inputs(chain, settings);
-  const RoundKind kind{chain.num_drafted, is_greedy};
+  return run({chain.num_drafted, is_greedy});
+}
+
+const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings,
+                                        bool is_greedy) {
+  target_.set_inputs(rows);
+  *settings_ = settings;
+  settings_->first_position = num_tokens;
+  return run({.num_drafted = static_cast<int32_t>(rows.ids.size()) - 1,
+              .is_greedy = is_greedy,
+              .drafted = rows.tree_mask.empty() ? Drafted::kChainBefore : Drafted::kTreeBefore});
+}
+
+const RoundOutcome& DeviceRound::run(RoundKind kind) {
   recorded_.run(kind, [&] { enqueue(kind); });
   device_->synchronize();
   if (outcome_->is_broken) fail(PF_INTERNAL, "the model's logits are not numbers");
@@ -125,16 +139,19 @@ void DeviceRound::enqueue(RoundKind kind) {
   const int32_t num_rows = kind.num_drafted + 1;
   device_->upload(device_settings_, settings_, sizeof *settings_);
   target_.upload();
-  if (kind.num_drafted > 0) draft_->upload();
+  const int32_t num_steps = kind.drafted == Drafted::kInRound ? kind.num_drafted : 0;
+  if (num_steps > 0) draft_->upload();
   device_->start_round(memory_);
-  for (int32_t step = 0; step < kind.num_drafted; ++step) enqueue_draft_step(step, kind.is_greedy);
-  target_.enqueue(num_rows, num_rows, 0);
+  for (int32_t step = 0; step < num_steps; ++step) enqueue_draft_step(step, kind.is_greedy);
+  const bool is_tree = kind.drafted == Drafted::kTreeBefore;
+  target_.enqueue(num_rows, num_rows, 0, is_tree ? Model::Sees::kTreeMask : Model::Sees::kCausal);
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
                                      .num_logits = target_.num_logits(),
                                      .num_choices = num_target_choices_},
-                            .target_ids = target_.device_inputs().input_ids};
-  if (kind.is_greedy || kind.num_drafted == 0) {
+                            .target_ids = target_.device_inputs().input_ids,
+                            .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr};
+  if (kind.is_greedy || num_steps == 0) {
     device_->choose_tokens(choice, memory_, kind.is_greedy);
   } else {
     device_->accept_tokens(choice,

@@ -1,6 +1,7 @@
 // A round without the host in it: the draft's steps, the verification and the acceptance of a chain are enqueued
 // together, tokens go from one pass to the next on the device, and one small read-back ends the round. From the second
-// round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing.
+// round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing; one that
+// does no more than verify takes what was drafted elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,8 @@ class DeviceRound {
   DeviceRound(DeviceRound&&) = delete;
   ~DeviceRound();
 
-  // Whether a request's rounds can be made here. The others choose their tokens on the host: those with processors
-  // (logit bias, penalties, bans, masks), typical_p, typical acceptance, top logprobs, token trees or temperatures of
-  // the draft.
+  // Whether a request's tokens can be chosen here. The others' rounds hand their logits to the host: those with
+  // processors (logit bias, penalties, bans, masks), typical_p, typical acceptance or top logprobs.
   static bool serves(const pf_generate_options& options) noexcept;
   // What a request's rounds have in common.
   static RoundSettings settings_of(const pf_generate_options& options) noexcept;
@@ -33,6 +33,8 @@ class DeviceRound {
   // Of a chain that may have up to `most` tokens where the request's have `usual` ones. The last rounds of an output
   // have room for fewer; they take one of a few lengths, as each length has a recording of its own.
   static int32_t chain_length(int32_t most, int32_t usual) noexcept;
+  // Rows behind the last token that a verification of num_drafted tokens has: one of the few lengths, or `most`.
+  static int32_t padded_length(int32_t num_drafted, int32_t most) noexcept;
 
   struct Chain {
     std::span<const int32_t> tokens;       // the sequence so far, at least two
@@ -43,8 +45,13 @@ class DeviceRound {
   // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
 
+  // Verifies certain tokens (accept.h) after a sequence of num_tokens: the outcome has what each row chooses, and its
+  // log-probability. The other rules of run() are this one's too.
+  const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings, bool is_greedy);
+
  private:
   void set_inputs(const Chain& chain, const RoundSettings& settings);
+  const RoundOutcome& run(RoundKind kind);
   void enqueue(RoundKind kind);
   void enqueue_draft_step(int32_t step, bool is_greedy);
   template <typename Element>

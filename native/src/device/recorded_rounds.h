@@ -10,12 +10,16 @@
 
 namespace pilotfish {
 
+// Where the drafted tokens of a round come from: the draft model's passes are part of the round, or it only verifies.
+enum class Drafted { kInRound, kChainBefore, kTreeBefore };
+
 // What decides which kernels a round consists of.
 struct RoundKind {
   int32_t num_drafted;
   bool is_greedy;
+  Drafted drafted = Drafted::kInRound;
 
-  int32_t num_passes() const noexcept { return num_drafted + 1; }
+  int32_t num_passes() const noexcept { return drafted == Drafted::kInRound ? num_drafted + 1 : 1; }
   bool operator==(const RoundKind&) const = default;
 };
 

@@ -87,7 +87,8 @@ struct DraftStep {
   int32_t* target_ids;  // input_ids of the verification
 };
 
-// The choice of each row of a verification. As far as the drafted tokens are the chosen ones they are accepted.
+// The choice of each row of a verification. As far as the drafted tokens of a chain are the chosen ones they are
+// accepted; what a tree's choices come to is left to whoever knows the tree.
 struct TargetChoice {
   LogitRows rows;
   const int32_t* target_ids;
@@ -102,3 +103,4 @@ struct DrawnAcceptance {
 };
 
 }  // namespace pilotfish
+  const int32_t* position_ids = nullptr;  // of a tree's rows, the root's first; null: one after the other

@@ -73,8 +73,8 @@ void Model::load_session(const std::filesystem::path& folder, const ModelEntry& 
     options = ort_->session_options(limits_.num_threads);
   }
   for (const TensorEntry& tensor : entry.tensors) {
-    initializers_.push_back(initializer(tensor));
-    ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), tensor.name.c_str(), initializers_.back().get()));
+    const OrtValuePtr& value = initializers_.emplace(tensor.name, initializer(tensor)).first->second;
+    ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), tensor.name.c_str(), value.get()));
   }
   session_ = ort_->create_session((folder / entry.graph.file).string(), options.get());
   if (!device_) return;
@@ -210,8 +210,8 @@ PassInputs Model::device_inputs() const noexcept {
           .output_rows = ints(buffers_.output_rows)};
 }
 
-void Model::enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output) {
-  bind_rows(num_rows, true);
+void Model::enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output, Sees sees) {
+  bind_rows(num_rows, sees == Sees::kCausal);
   bind_outputs(num_outputs, first_output);
   if (hidden_) hidden_->ask(num_rows, 0);
   run_session();

@@ -4,9 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "bundle/manifest.h"
@@ -71,6 +75,8 @@ class Model {
   Hidden hidden() const noexcept { return hidden_->view(); }
 
   KvCache& cache() noexcept { return *cache_; }
+  // A stored tensor by its name in the manifest, which must be there. Not on a device, whose operators have copies.
+  const OrtValue* stored(std::string_view name) const { return initializers_.find(name)->second.get(); }
 
   // What follows is for rounds on a device, which enqueue passes whose inputs kernels before them write.
   PassInputs device_inputs() const noexcept;
@@ -80,8 +86,10 @@ class Model {
   void upload() const { buffers_.upload(); }
   // forward() whose logits stay there, and which waits for the device.
   void forward_on_device(const Pass& pass);
-  // Enqueues a causal pass over the inputs on the device. Its outputs' logits go to row first_output and on.
-  void enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output);
+  // Enqueues a pass over the inputs on the device: a causal one, or one whose rows see what the tree mask says. Its
+  // outputs' logits go to row first_output and on.
+  enum class Sees { kCausal, kTreeMask };
+  void enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output, Sees sees = Sees::kCausal);
 
  private:
   // Small inputs of one shape, made when the shape is first seen.
@@ -123,7 +131,7 @@ class Model {
   std::vector<CudaMemory> device_tensors_;  // f32 initializers
   std::unique_ptr<CudaOperators> operators_;
   OrtRunOptionsPtr run_options_;
-  std::vector<OrtValuePtr> initializers_;
+  std::map<std::string, OrtValuePtr, std::less<>> initializers_;  // by name
 
   PassBuffers buffers_;
   std::optional<HiddenRows> hidden_;

@@ -13,6 +13,14 @@ void TreePass::add(int32_t id, int32_t depth, uint64_t mask) noexcept {
   ++num_rows_;
 }
 
+void TreePass::pad(int32_t num_rows) noexcept {
+  const bool is_chain = is_causal();
+  while (num_rows_ < num_rows) {
+    const uint64_t own = uint64_t{1} << num_rows_;
+    add(ids_[0], is_chain ? num_rows_ : 0, is_chain ? own | (own - 1) : own);
+  }
+}
+
 bool TreePass::is_causal() const noexcept {
   const int first = std::countr_one(masks_[0]);
   for (int row = 0; row < num_rows_; ++row) {

@@ -17,6 +17,8 @@ class TreePass {
   // `mask` names the rows of this and of earlier passes that the row sees, from the root down to itself: its highest
   // bit is its own, and higher than that of the row before. Bit 0 is the root, the token of depth 0.
   void add(int32_t id, int32_t depth, uint64_t mask) noexcept;
+  // Adds rows that nobody reads, up to num_rows of them in all, where row i has bit i. A chain stays one.
+  void pad(int32_t num_rows) noexcept;
   int32_t num_rows() const noexcept { return num_rows_; }
   // The rows as a pass of whatever runs them; to be asked for once.
   Pass at(std::span<const int32_t> block_table, int32_t context);
