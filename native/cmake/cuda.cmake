@@ -21,11 +21,17 @@ add_library(pilotfish_cuda SHARED
   cuda/choose_drawn.cu
   cuda/choose_likeliest.cu
   cuda/embedding.cu
+  cuda/find_likeliest.cu
+  cuda/half_linear.cu
+  cuda/half_repack.cu
+  cuda/lowbit_cluster.cu
   cuda/lowbit_linear.cu
   cuda/lowbit_plan.cu
   cuda/lowbit_repack.cu
   cuda/lowbit_resident.cu
   cuda/paged_attention.cu
+  cuda/prefill_linear.cu
+  cuda/prefill_operands.cu
   cuda/read_bandwidth.cu
   cuda/rms_norm.cu
   cuda/round_start.cu
@@ -60,12 +66,13 @@ if(PILOTFISH_GPU_TESTS)
   list(FILTER pilotfish_cuda_sources INCLUDE REGEX "\\.cu$")
   add_library(pilotfish_kernels STATIC ${pilotfish_cuda_sources})
   target_include_directories(pilotfish_kernels PUBLIC cuda src)
-  foreach(program attention_test row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench)
+  foreach(program attention_test row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench
+                  prefill_linear_test prefill_linear_bench)
     add_executable(${program} "${pilotfish_gpu_folder}/${program}.cu")
     target_link_libraries(${program} PRIVATE pilotfish_kernels Threads::Threads)
   endforeach()
   foreach(target pilotfish_kernels attention_test row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench
-                 layer_bench)
+                 layer_bench prefill_linear_test prefill_linear_bench)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   endforeach()
   add_executable(engine_check "${pilotfish_gpu_folder}/engine_check.cpp")

@@ -4,12 +4,15 @@
 #include <algorithm>
 
 #include "common.cuh"
+#include "half_linear.cuh"
 #include "kernels.h"
+#include "lowbit_cluster.cuh"
 #include "lowbit_combine.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
 #include "lowbit_resident.cuh"
 #include "lowbit_stage.cuh"
+#include "lowbit_turn.cuh"
 
 namespace pilotfish::cuda {
 namespace {
@@ -91,7 +94,7 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   uint8_t* stages = shared + Ring::kBarrierBytes;
   const Ring ring = {shared_address(shared), shared_address(stages)};
   let_dependents_start();
-  if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kActivationWarps);
+  if (threadIdx.x == 0) ring.init(params.num_stages, kConsumerWarps, Shape::kActivationWarps);
   __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
   const int num_units = params.first_unit(blockIdx.x + 1) - params.first_unit(blockIdx.x);
@@ -102,7 +105,10 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   } else {
     wait_for_predecessors();
     if (warp >= kFirstActivationWarp) {
-      ActivationLoader<Format, Shape>(params, ring).run(num_units);
+      const int num_chunks = params.grid.num_chunks;
+      const ChunkCycle chunks = {params.first_unit(blockIdx.x) % num_chunks, 0, num_chunks};
+      ActivationLoader<Format, Shape>(params.linear, ring, params.num_stages, chunks, warp - kFirstActivationWarp)
+          .run(num_units);
     } else {
       Multiplier<Format, Shape>(params, ring, stages).run();
     }
@@ -110,12 +116,6 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
 }
 
 // ---- the launcher ----
-
-// Two linears may share a multiprocessor: while one finishes, the next one's weights are read ahead. But two blocks of
-// one linear must not, or that multiprocessor has twice the work of the others. So linears take turns: one takes more
-// than half of the shared memory, the next more than half of the registers.
-
-constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block; scales
 
 /// Dynamic shared memory of a block.
 template <class Format, class Shape>
@@ -127,19 +127,6 @@ size_t shared_bytes(const DeviceLimits& limits, Turn turn) {
   const size_t stages = (half - Ring::kBarrierBytes) / kStage;
   const size_t larger = std::min(most, Ring::kBarrierBytes + (stages + 1) * kStage);
   return turn == Turn::kFirst ? larger : limits.shared_bytes_per_sm - 2 * kReservedBytes - larger;
-}
-
-/// Threads of a block whose registers leave no room for another of its kind.
-template <class Kernel>
-cudaError_t threads_for_turn(Kernel kernel, int num_threads, Turn turn, int* threads_out) {
-  constexpr int kRegistersPerSm = 65536, kUnit = 8;
-  *threads_out = num_threads;
-  if (turn == Turn::kFirst) return cudaSuccess;
-  cudaFuncAttributes attributes;
-  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel); status != cudaSuccess) return status;
-  const int warp_registers = (attributes.numRegs + kUnit - 1) / kUnit * kUnit * kWarpSize;
-  *threads_out = std::max(num_threads, (kRegistersPerSm / 2 / warp_registers + 1) * kWarpSize);
-  return cudaSuccess;
 }
 
 template <class Format, class Shape>
@@ -175,7 +162,7 @@ bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
   const bool rows_fit = linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
   const bool next_fits = !linear.next.halves || linear.output_type == OutputType::kF32;
   const bool plan_fits =
-      linear.plan.is_resident ||
+      linear.plan.is_resident || linear.plan.num_slices > 0 ||
       (linear.plan.num_blocks >= 1 && linear.plan.num_blocks <= std::min(limits.num_sms, unit_grid(shape).num_units()));
   return shape_fits && gate_fits && rows_fit && next_fits && plan_fits;
 }
@@ -184,12 +171,15 @@ bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
 
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
   if (!is_valid(linear, limits)) return cudaErrorInvalidValue;
+  if (linear.shape.format == WeightFormat::kF16) return launch_half_linear(linear, stream);
   if (linear.plan.is_resident) return launch_resident_linear(linear, limits, stream);
+  if (linear.plan.num_slices > 0) return launch_cluster_linear(linear, limits, stream);
   switch (linear.shape.format) {
     case WeightFormat::kInt4:
       return launch_for_rows<Int4>(linear, limits, stream);
     case WeightFormat::kInt4Asym:
       return launch_for_rows<Int4Asym>(linear, limits, stream);
+    case WeightFormat::kF16:  // has blocks of its own
     case WeightFormat::kInt8:
       break;
   }

@@ -110,7 +110,7 @@ __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const We
     const int row_offset = tokens * kTokenTile * kActivationRowBytes<Format>;
     load_matrices(x[i / kTokens][i % kTokens], chunk.activations + row_offset + block * kBlockColumns * 2);
     if constexpr (Shape::kSharedOffsets) {
-      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
+      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kStageTiles + tokens) * 4];
     }
   }
 #pragma unroll

@@ -18,6 +18,7 @@ inline constexpr int kFirstActivationWarp = kConsumerWarps + 1;
 template <int kTokenTilesValue>
 struct Shape {
   static constexpr int kTokenTiles = kTokenTilesValue;
+  static constexpr int kStageTiles = kTokenTiles;  // that a stage holds: here a warp multiplies all
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
   static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
   /// Many tokens: the offset sums of a stage are made once; few: each warp makes them again, which is sooner.
@@ -65,7 +66,7 @@ struct Ring {
   __device__ uint32_t offsets_ready(int stage) const { return barriers + (2 * kMaxStages + stage) * 8; }
   __device__ uint32_t emptied(int stage) const { return barriers + (3 * kMaxStages + stage) * 8; }
 
-  __device__ void init(int num_stages, int num_activation_warps) const {
+  __device__ void init(int num_stages, int num_consumer_warps, int num_activation_warps) const {
     for (int stage = 0; stage < num_stages; ++stage) {
 #if __CUDA_ARCH__ >= 900
       barrier_init(weights_landed(stage), 1);
@@ -74,7 +75,7 @@ struct Ring {
 #endif
       barrier_init(activations_landed(stage), num_activation_warps * kWarpSize);
       barrier_init(offsets_ready(stage), num_activation_warps);
-      barrier_init(emptied(stage), kConsumerWarps);
+      barrier_init(emptied(stage), num_consumer_warps);
     }
     barrier_init_fence();
   }
@@ -133,36 +134,46 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
   }
 }
 
+/// The chunks of a block's units, one after the other: from `first` on, and after the last of `begin`..`end` again its
+/// first.
+struct ChunkCycle {
+  int first;
+  int begin, end;
+};
+
 /// Copies activations into stages and prepares their offset sums.
 template <class Format, class Shape>
 class ActivationLoader {
  public:
-  __device__ ActivationLoader(const Params& params, const Ring& ring)
-      : params_(params),
+  /// `warp` of the Shape::kActivationWarps.
+  __device__ ActivationLoader(const LowbitLinear& linear, const Ring& ring, int num_stages, const ChunkCycle& chunks,
+                              int warp)
+      : linear_(linear),
         ring_(ring),
+        num_stages_(num_stages),
         lane_(threadIdx.x % kWarpSize),
-        warp_(threadIdx.x / kWarpSize - kFirstActivationWarp) {
-    const int first_chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
-    column_ = first_chunk * Format::kChunkColumns + lane_ % kRowVectors * 8;
-  }
+        warp_(warp),
+        first_column_(chunks.begin * Format::kChunkColumns + lane_ % kRowVectors * 8),
+        end_column_(chunks.end * Format::kChunkColumns),
+        column_(chunks.first * Format::kChunkColumns + lane_ % kRowVectors * 8) {}
 
   __device__ void run(int num_units) {
     // Copies run ahead of the sums, but not by the whole ring: this warp never waits for a stage that is still read.
-    const int ahead = max(1, min(3, params_.num_stages - 2));
+    const int ahead = max(1, min(3, num_stages_ - 2));
     RingPosition filling, ready, emptying;
     for (int unit = 0; unit < num_units + ahead; ++unit) {
       if (unit < num_units) {
-        if (unit >= params_.num_stages) {
+        if (unit >= num_stages_) {
           barrier_wait(ring_.emptied(emptying.stage), emptying.parity);
-          emptying.advance(params_.num_stages);
+          emptying.advance(num_stages_);
         }
         copy(filling.stage);
-        filling.advance(params_.num_stages);
+        filling.advance(num_stages_);
       }
       if (!Shape::kSharedOffsets || unit < ahead) continue;
       barrier_wait(ring_.activations_landed(ready.stage), ready.parity);
       sum_offsets(ready.stage);
-      ready.advance(params_.num_stages);
+      ready.advance(num_stages_);
     }
   }
 
@@ -176,21 +187,21 @@ class ActivationLoader {
   /// Columns past K are filled with zeros. Token rows past num_rows stay as they are: they only meet sums that nobody
   /// writes.
   __device__ void copy(int stage) {
-    const int k = params_.linear.shape.in_features;
+    const int k = linear_.shape.in_features;
     const int valid_bytes = column_ < k ? 16 : 0;
-    const auto* source = static_cast<const __half*>(params_.linear.x) + (valid_bytes ? column_ : 0) +
-                         static_cast<size_t>(first_row()) * k;
+    const auto* source =
+        static_cast<const __half*>(linear_.x) + (valid_bytes ? column_ : 0) + static_cast<size_t>(first_row()) * k;
     uint32_t target = ring_.stages + stage * ThisStage::kBytes + ThisStage::kActivations +
                       first_row() * ThisStage::kRowBytes + lane_ % kRowVectors * 16;
 #pragma unroll 4
-    for (int row = first_row(); row < params_.linear.num_rows; row += kRowsAtOnce) {
+    for (int row = first_row(); row < linear_.num_rows; row += kRowsAtOnce) {
       copy_16(target, source, valid_bytes);
       source += static_cast<size_t>(kRowsAtOnce) * k;
       target += kRowsAtOnce * ThisStage::kRowBytes;
     }
     barrier_arrive_after_copies(ring_.activations_landed(stage));
     column_ += Format::kChunkColumns;
-    if (column_ >= params_.grid.num_chunks * Format::kChunkColumns) column_ = lane_ % kRowVectors * 8;
+    if (column_ >= end_column_) column_ = first_column_;
   }
 
   /// Leaves the offset sums of a stage. All rows of a half tile are alike, so lanes 0 to 3 hold everything.
@@ -198,7 +209,7 @@ class ActivationLoader {
     const uint32_t at = ring_.stages + stage * ThisStage::kBytes;
     const uint32_t lane_row = at + ThisStage::kActivations + lane_ % 8 * ThisStage::kRowBytes + lane_ / 8 * 16;
 #pragma unroll 2
-    for (int tokens = warp_; tokens * kTokenTile < params_.linear.num_rows; tokens += Shape::kActivationWarps) {
+    for (int tokens = warp_; tokens * kTokenTile < linear_.num_rows; tokens += Shape::kActivationWarps) {
       uint32_t x[Format::kBlocks][4];
       float4 sums[Format::kBlocks];
 #pragma unroll
@@ -217,10 +228,12 @@ class ActivationLoader {
     if (lane_ == 0) barrier_arrive(ring_.offsets_ready(stage));
   }
 
-  const Params& params_;
+  const LowbitLinear& linear_;
   const Ring& ring_;
+  int num_stages_;
   int lane_;
-  int warp_;    // of the activation warps; they take turns in rows and token tiles
+  int warp_;  // of the activation warps; they take turns in rows and token tiles
+  int first_column_, end_column_;
   int column_;  // of this lane's next copies
 };
 
