@@ -1,5 +1,6 @@
 // Rows of a repacked weight back to f32: the embedding, which may share its weight with the output head.
 #include "common.cuh"
+#include "half_format.cuh"
 #include "kernels.h"
 #include "lowbit_format.cuh"
 
@@ -65,6 +66,21 @@ __device__ float half_at(const uint8_t* piece, const Place& place, int plane) {
       __ldg(halves + ((place.tile * 8 + place.row % 8) * 2 + place.row / 8) * Format::kBlocks + place.block));
 }
 
+template <class Format>
+__device__ float weight_at(const uint8_t* piece, int row, int column) {
+  const Place place = Place::of<Format>(row, column);
+  const float value = __fmul_rn(half_at<Format>(piece, place, 0), integer_at<Format>(piece, place));
+  if constexpr (Format::kHasOffsets) {
+    return __fadd_rn(value, half_at<Format>(piece, place, 1));
+  } else {
+    return value;
+  }
+}
+template <>
+__device__ float weight_at<Half>(const uint8_t* piece, int row, int column) {
+  return __half2float(__ldg(reinterpret_cast<const __half*>(piece + Half::place(row, column))));
+}
+
 /// The copy for the linear that comes next; a warp holds the 32 columns of one sum of squares.
 __device__ void leave_next(const NextInput& next, size_t index, int column, int num_columns, float value) {
   const bool exists = column < num_columns;
@@ -95,10 +111,7 @@ __global__ void __launch_bounds__(kThreads)
     const size_t index =
         grid.first_piece(group, column / Format::kChunkColumns) + (piece - group * grid.pieces_per_group);
     const uint8_t* at = weights + index * Format::kPieceBytes;
-    const Place place = Place::of<Format>(id % kPieceRows, column % Format::kChunkColumns);
-    value = __fmul_rn(half_at<Format>(at, place, 0), integer_at<Format>(at, place));
-    if constexpr (Format::kHasOffsets) value = __fadd_rn(value, half_at<Format>(at, place, 1));
-    value *= scale;
+    value = weight_at<Format>(at, id % kPieceRows, column % Format::kChunkColumns) * scale;
   }
   const size_t index = static_cast<size_t>(blockIdx.x) * num_columns + column;
   if (exists) out[index] = value;
@@ -123,6 +136,8 @@ cudaError_t launch_embedding(const LowbitShape& shape, const void* weights, cons
       return launch<Int4>(shape, weights, ids, num_rows, scale, out, next, stream);
     case WeightFormat::kInt4Asym:
       return launch<Int4Asym>(shape, weights, ids, num_rows, scale, out, next, stream);
+    case WeightFormat::kF16:
+      return launch<Half>(shape, weights, ids, num_rows, scale, out, next, stream);
     case WeightFormat::kInt8:
       break;
   }

@@ -14,9 +14,9 @@ namespace pilotfish::cuda {
 /// Rows (tokens) that one pass of the low-bit linear takes at most.
 inline constexpr int kMaxLinearRows = 64;
 
-/// Integer weights with one f16 scale a block of 32 input columns, kInt4Asym with an f16 offset beside it;
+/// Integer weights with one f16 scale a block of 32 input columns, kInt4Asym with an f16 offset beside it; or plain f16.
 /// `native/GRAPH.md` gives the packed bytes.
-enum class WeightFormat { kInt4, kInt4Asym, kInt8 };
+enum class WeightFormat { kInt4, kInt4Asym, kInt8, kF16 };
 
 /// What decides how work is divided: read from the device once, at load.
 struct DeviceLimits {
@@ -39,6 +39,7 @@ struct LowbitShape {
 ///
 /// A small weight is resident instead: every 32 rows have a block of their own, whose warps divide K; the whole weight
 /// lies in shared memory before the predecessor has ended, and no block waits for another.
+/// So have weights of f16, which lie in registers instead.
 ///
 /// Where the device has thread-block clusters, K of a large weight is cut alike for all rows: a block of a cluster has
 /// one of num_slices runs of chunks, whose sums are added in their order.
@@ -127,6 +128,18 @@ cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, 
 /// Blocks of a launch wait for each other's sums: do not run it beside another such kernel on a stream of higher
 /// priority. Returns cudaErrorInvalidValue for sizes outside the limits above.
 cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
+
+/// Rows that one launch for a prompt takes at most: what bounds its scratch memory.
+inline constexpr int kMaxPrefillRows = 512;
+
+/// Whether a linear of so many rows is sooner done at once than 64 rows at a time. Bits are the same.
+bool prefers_prefill(const LowbitShape& shape, int num_rows, const DeviceLimits& limits);
+
+/// The linear for up to kMaxPrefillRows rows, with the bits of launch_lowbit_linear(). `scratch` holds
+/// prefill_scratch_bytes() for them; linear.partials and linear.turn are not used.
+cudaError_t launch_prefill_linear(const LowbitLinear& linear, void* scratch, const DeviceLimits& limits,
+                                  cudaStream_t stream);
+size_t prefill_scratch_bytes(const LowbitShape& shape, int num_rows);
 
 /// Reads `num_bytes` (a multiple of 16) of device memory and does nothing else: the or of all bits goes to `found`.
 cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, const DeviceLimits& limits,

@@ -112,7 +112,8 @@ UnitGrid unit_grid(const LowbitShape& shape) {
 }
 
 inline UnitGrid unit_grid(const LowbitShape& shape) {
-  return shape.format == WeightFormat::kInt8 ? unit_grid<Int8>(shape) : unit_grid<Int4>(shape);
+  const bool has_four_bits = shape.format == WeightFormat::kInt4 || shape.format == WeightFormat::kInt4Asym;
+  return has_four_bits ? unit_grid<Int4>(shape) : unit_grid<Int8>(shape);  // f16 has the units of int8
 }
 
 inline size_t piece_bytes(WeightFormat format) {
@@ -121,6 +122,8 @@ inline size_t piece_bytes(WeightFormat format) {
       return Int4::kPieceBytes;
     case WeightFormat::kInt4Asym:
       return Int4Asym::kPieceBytes;
+    case WeightFormat::kF16:
+      return kPieceRows * Int8::kChunkColumns * sizeof(__half);
     case WeightFormat::kInt8:
       break;
   }

@@ -1,5 +1,6 @@
 // Packed weights of a bundle (GRAPH.md) -> the pieces of lowbit_format.cuh. Runs once a tensor, at load.
 #include "common.cuh"
+#include "half_linear.cuh"
 #include "kernels.h"
 #include "lowbit_format.cuh"
 
@@ -142,6 +143,8 @@ cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* we
       return repack<Int4, PackedInt4>(shape, packed, weights_out, stream);
     case WeightFormat::kInt4Asym:
       return repack<Int4Asym, PackedInt4Asym>(shape, packed, weights_out, stream);
+    case WeightFormat::kF16:
+      return repack_half(shape, packed, weights_out, stream);
     case WeightFormat::kInt8:
       break;
   }

@@ -208,6 +208,7 @@ int resident_bytes(const LowbitShape& shape) {
       return resident_bytes<Int4>(shape);
     case WeightFormat::kInt4Asym:
       return resident_bytes<Int4Asym>(shape);
+    case WeightFormat::kF16:  // never resident
     case WeightFormat::kInt8:
       break;
   }
@@ -274,6 +275,7 @@ cudaError_t launch_resident_linear(const LowbitLinear& linear, const DeviceLimit
       return launch_for_rows<Int4>(linear, limits, stream);
     case WeightFormat::kInt4Asym:
       return launch_for_rows<Int4Asym>(linear, limits, stream);
+    case WeightFormat::kF16:  // never resident
     case WeightFormat::kInt8:
       break;
   }

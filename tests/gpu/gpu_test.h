@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -71,12 +72,13 @@ void parallel_for(int count, const Body& body) {
 
 inline int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// Random integers with random f16 scales, packed as native/GRAPH.md says.
+/// Random integers with random f16 scales, or random f16, packed as native/GRAPH.md says.
 struct PackedWeight {
   LowbitShape shape;
   std::vector<uint8_t> bytes;
 
   int group_bytes() const {
+    if (shape.format == WeightFormat::kF16) return 2048;
     return shape.format == WeightFormat::kInt4 ? 576 : shape.format == WeightFormat::kInt4Asym ? 640 : 1088;
   }
   int plane_bytes() const { return shape.format == WeightFormat::kInt4Asym ? 128 : 64; }  // scales, and offsets
@@ -93,7 +95,12 @@ struct PackedWeight {
     const auto* offsets = reinterpret_cast<const __half*>(group(row, column) + group_bytes() - 64);
     return __half2float(offsets[column % 64 / 32 * 16 + row % 16]);
   }
-  double value(int row, int column) const { return scale(row, column) * integer(row, column) + offset(row, column); }
+  double value(int row, int column) const {
+    if (shape.format == WeightFormat::kF16) {
+      return __half2float(reinterpret_cast<const __half*>(group(row, column))[column % 64 * 16 + row % 16]);
+    }
+    return scale(row, column) * integer(row, column) + offset(row, column);
+  }
   int integer(int row, int column) const {
     const int block = column % 64 / 32, in_block = column % 32;
     if (shape.format == WeightFormat::kInt8) {
@@ -103,6 +110,17 @@ struct PackedWeight {
     return (in_block < 16 ? byte & 15 : byte >> 4) - (shape.format == WeightFormat::kInt4 ? 8 : 0);
   }
 };
+
+/// One group of f16 weights, [64 columns][16 rows].
+inline void fill_halves(const LowbitShape& shape, int first_row, int first_column, std::mt19937_64& random,
+                        uint8_t* group) {
+  std::normal_distribution<float> normal(0.0f, 1 / std::sqrt(static_cast<float>(shape.in_features)));
+  auto* weights = reinterpret_cast<__half*>(group);
+  for (int i = 0; i < 64 * 16; ++i) {
+    const bool padding = first_row + i % 16 >= shape.out_features || first_column + i / 16 >= shape.in_features;
+    weights[i] = __float2half(padding ? 0.0f : normal(random));
+  }
+}
 
 /// Scales around 1 / sqrt(K) keep the outputs near the size of the inputs. Padding has zero weights.
 inline PackedWeight random_weight(const LowbitShape& shape, uint64_t seed) {
@@ -116,6 +134,10 @@ inline PackedWeight random_weight(const LowbitShape& shape, uint64_t seed) {
     std::mt19937_64 random(seed * 1000003 + tile);
     for (size_t index = 0; index < groups; ++index) {
       uint8_t* group = weight.bytes.data() + (tile * groups + index) * group_bytes;
+      if (shape.format == WeightFormat::kF16) {
+        fill_halves(shape, tile * 16, static_cast<int>(index) * 64, random, group);
+        continue;
+      }
       for (size_t i = 0; i < group_bytes - weight.plane_bytes(); i += 8) {
         const uint64_t word = random();
         for (int j = 0; j < 8; ++j) {
@@ -169,10 +191,15 @@ inline std::vector<double> multiply_in_double(const PackedWeight& weight, std::s
 }
 
 inline const char* name_of(WeightFormat format) {
-  return format == WeightFormat::kInt4 ? "int4" : format == WeightFormat::kInt4Asym ? "int4_asym" : "int8";
+  return format == WeightFormat::kInt4       ? "int4"
+         : format == WeightFormat::kInt4Asym ? "int4_asym"
+         : format == WeightFormat::kInt8     ? "int8"
+                                             : "f16";
 }
 
 inline constexpr WeightFormat kFormats[] = {WeightFormat::kInt4, WeightFormat::kInt4Asym, WeightFormat::kInt8};
+inline constexpr WeightFormat kAllFormats[] = {WeightFormat::kInt4, WeightFormat::kInt4Asym, WeightFormat::kInt8,
+                                               WeightFormat::kF16};
 
 /// The repacked weight on the device.
 inline DeviceArray<uint8_t> repacked(const PackedWeight& weight) {

@@ -115,8 +115,8 @@ def test_the_plan_holds(make_bundle: Callable[[str], Path]) -> None:
 
 
 def test_weights_that_the_kernels_lack(tiny: Path, tmp_path: Path) -> None:
-    wide = edited(tiny, tmp_path, lambda content: content["models"]["target"]["formats"].update(linear="f16"))
-    with pytest.raises(UnsupportedError, match=r"the target's linear weights are f16.*int4_asym"):
+    wide = edited(tiny, tmp_path, lambda content: content["models"]["target"]["formats"].update(linear="f32"))
+    with pytest.raises(UnsupportedError, match=r"the target's linear weights are f32.*int4_asym"):
         Engine(wide, device="cuda")
     assert still_works(tiny)
 

@@ -43,8 +43,9 @@ void test_formats_that_the_kernels_lack() {
                            linear + R"(", "embedding": "int8", "lm_head": "int8"}})");
   };
   CHECK(plan_memory(formats("int4_asym"), cuda_options(64, 0)).total_bytes > 0);
-  CHECK_ERROR(PF_UNSUPPORTED, "the target's linear weights are f16; the CUDA kernels have int4, int4_asym and int8",
-              plan_memory(formats("f16"), cuda_options(64, 0)));
+  CHECK(plan_memory(formats("f16"), cuda_options(64, 0)).total_bytes > 0);
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's linear weights are f32; the CUDA kernels have int4, int4_asym, int8 and f16",
+              plan_memory(formats("f32"), cuda_options(64, 0)));
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
 }

@@ -16,9 +16,22 @@ Activation parse_activation(const std::string& name) {
   throw std::invalid_argument("activation is '" + name + "', not one of none, swiglu");
 }
 
-template <typename Element>
-Element* offset(Element* data, int64_t count) {
-  return data ? data + count : nullptr;
+/// Rows [first, first + count) of a linear with f32 results, as one of its own.
+LowbitLinear rows_of(const LowbitLinear& linear, int first, int count) {
+  const auto after = [first](auto* data, int num_columns) {
+    return data ? data + static_cast<size_t>(first) * num_columns : nullptr;
+  };
+  const int in = linear.shape.in_features;
+  const int out = linear.activation == Activation::kSwiGlu ? linear.shape.out_features / 2 : linear.shape.out_features;
+  LowbitLinear part = linear;
+  part.num_rows = count;
+  part.x = after(static_cast<const uint16_t*>(linear.x), in);
+  part.residual = after(static_cast<const float*>(linear.residual), out);
+  part.out = after(static_cast<float*>(linear.out), out);
+  part.input_norm.squares = after(linear.input_norm.squares, num_square_parts(in));
+  part.next.halves = after(static_cast<uint16_t*>(linear.next.halves), out);
+  part.next.squares = after(linear.next.squares, num_square_parts(out));
+  return part;
 }
 
 }  // namespace
@@ -39,6 +52,7 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
           ", not a multiple of 32 as swiglu needs");
   context_.reserve_halves(shape_.in_features);
   context_.reserve_linear(plan_);
+  context_.reserve_prefill(shape_);
   context_.want_copy(input_name_, shape_.in_features, norm_weight_);
 }
 
@@ -62,30 +76,34 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   require(num_rows <= context_.pass().max_rows, "x has ", x, ", more rows than the largest pass");
 
   const ModelContext::Copy copy = input_copy(x, stream);
-  const NextInput next = context_.begin_copy(
+  LowbitLinear linear = {};
+  linear.shape = shape_;
+  linear.plan = plan_;
+  linear.weights = weights_;
+  linear.x = copy.halves;
+  linear.bias = bias.as<const float>();
+  linear.residual = residual.as<const float>();
+  linear.out = out;
+  linear.output_type = OutputType::kF32;
+  linear.activation = activation_;
+  linear.num_rows = static_cast<int>(num_rows);
+  linear.passes = context_.passes();
+  linear.input_norm = copy.norm;
+  linear.next = context_.begin_copy(
       output_name_, activation_ == Activation::kNone ? ModelContext::Can::kNorm : ModelContext::Can::kCopy);
-  const auto* const halves_in = static_cast<const uint16_t*>(copy.halves);
-  for (int64_t first = 0; first < num_rows; first += kMaxLinearRows) {
-    LowbitLinear linear = {};
-    linear.shape = shape_;
-    linear.plan = plan_;
-    linear.weights = weights_;
-    linear.x = halves_in + first * shape_.in_features;
-    linear.bias = bias.as<const float>();
-    linear.residual = offset(residual.as<const float>(), first * num_columns);
-    linear.out = out + first * num_columns;
-    linear.output_type = OutputType::kF32;
-    linear.activation = activation_;
-    linear.num_rows = static_cast<int>(std::min<int64_t>(num_rows - first, kMaxLinearRows));
-    linear.passes = context_.passes();
-    linear.turn = context_.next_turn();
-    linear.input_norm = copy.norm;
-    linear.input_norm.squares = offset(copy.norm.squares, first * num_square_parts(shape_.in_features));
-    linear.next = next;
-    linear.next.halves = offset(static_cast<uint16_t*>(next.halves), first * num_columns);
-    linear.next.squares = offset(next.squares, first * num_square_parts(static_cast<int>(num_columns)));
-    linear.partials = context_.linear_partials();
-    PILOTFISH_CUDA_CHECK(launch_lowbit_linear(linear, context_.limits(), stream));
+  linear.partials = context_.linear_partials();
+  launch(linear, stream);
+}
+
+void LinearOp::launch(const LowbitLinear& linear, cudaStream_t stream) const {
+  for (int first = 0; first < linear.num_rows;) {
+    const int most = std::min(linear.num_rows - first, kMaxPrefillRows);
+    const bool is_prefill = prefers_prefill(shape_, most, context_.limits());
+    LowbitLinear part = rows_of(linear, first, is_prefill ? most : std::min(most, kMaxLinearRows));
+    part.turn = context_.next_turn();
+    PILOTFISH_CUDA_CHECK(is_prefill ? launch_prefill_linear(part, context_.prefill_scratch(), context_.limits(), stream)
+                                    : launch_lowbit_linear(part, context_.limits(), stream));
+    first += part.num_rows;
   }
 }
 

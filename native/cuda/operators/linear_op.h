@@ -24,6 +24,8 @@ class LinearOp {
  private:
   // The input as f16 [num_rows, in_features]: its producer's copy, or normalised or converted here.
   ModelContext::Copy input_copy(const Tensor& x, cudaStream_t stream) const;
+  // Any number of rows, in as few launches as is fastest.
+  void launch(const LowbitLinear& linear, cudaStream_t stream) const;
 
   ModelContext& context_;
   LowbitShape shape_;

@@ -12,8 +12,9 @@ inline WeightFormat parse_weight_format(const std::string& name) {
   if (name == "int4") return WeightFormat::kInt4;
   if (name == "int4_asym") return WeightFormat::kInt4Asym;
   if (name == "int8") return WeightFormat::kInt8;
+  if (name == "f16") return WeightFormat::kF16;
   throw std::invalid_argument("format is '" + name +
-                              "'; the CUDA kernels have int4, int4_asym and int8: export with one of these");
+                              "'; the CUDA kernels have int4, int4_asym, int8 and f16: export with one of these");
 }
 
 inline LowbitShape lowbit_shape(const NodeInfo& node, const char* columns, const char* rows) {

@@ -75,6 +75,11 @@ void ModelContext::reserve_linear(const LowbitPlan& plan) {
   linear_partials_.reserve(lowbit_partial_bytes(plan, std::min(pass_.max_rows, kMaxLinearRows)), stream_);
 }
 
+void ModelContext::reserve_prefill(const LowbitShape& shape) {
+  if (pass_.max_rows <= kMaxLinearRows) return;
+  prefill_.reserve(prefill_scratch_bytes(shape, std::min(pass_.max_rows, kMaxPrefillRows)), stream_);
+}
+
 void ModelContext::reserve_attention(const AttentionShape& shape) {
   queries_.reserve(sizeof(uint16_t) * pass_.max_rows * shape.num_heads * shape.head_dim, stream_);
   attention_partials_.reserve(attention_partial_bytes(shape, pass_.max_rows, pass_.max_blocks, pass_.block_size),
@@ -130,7 +135,8 @@ ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* 
 
 uint64_t ModelContext::device_bytes() const noexcept {
   uint64_t num_bytes = weight_bytes_;
-  for (const Scratch* scratch : {&staging_, &halves_, &queries_, &attention_partials_, &arrivals_, &linear_partials_}) {
+  for (const Scratch* scratch :
+       {&staging_, &halves_, &prefill_, &queries_, &attention_partials_, &arrivals_, &linear_partials_}) {
     num_bytes += scratch->num_bytes();
   }
   for (const Slot& slot : slots_) num_bytes += slot.halves.num_bytes() + slot.squares.num_bytes();

@@ -50,9 +50,11 @@ class ModelContext {
   // Room for what an operator needs, and the memory.
   void reserve_halves(int num_columns);
   void reserve_linear(const LowbitPlan& plan);
+  void reserve_prefill(const LowbitShape& shape);
   void reserve_attention(const AttentionShape& shape);
   void* halves() const noexcept { return halves_.data(); }
   float* linear_partials() const noexcept { return static_cast<float*>(linear_partials_.data()); }
+  void* prefill_scratch() const noexcept { return prefill_.data(); }
   void* queries() const noexcept { return queries_.data(); }
   float* attention_partials() const noexcept { return static_cast<float*>(attention_partials_.data()); }
   int* arrivals() const noexcept { return static_cast<int*>(arrivals_.data()); }
@@ -95,7 +97,7 @@ class ModelContext {
   std::byte* next_weight_ = nullptr;
   size_t num_left_ = 0;  // bytes behind next_weight_
   Scratch staging_;      // packed weights on their way
-  Scratch halves_, queries_, attention_partials_, arrivals_;
+  Scratch halves_, prefill_, queries_, attention_partials_, arrivals_;
   Scratch linear_partials_{0xFF};
   struct Request {
     const float* norm_weight;  // as given

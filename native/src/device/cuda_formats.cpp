@@ -9,14 +9,14 @@
 namespace pilotfish {
 namespace {
 
-constexpr std::array<std::string_view, 3> kWeightFormats{"int4", "int4_asym", "int8"};
+constexpr std::array<std::string_view, 4> kWeightFormats{"int4", "int4_asym", "int8", "f16"};
 
 void check_model(const char* name, const ModelEntry& model) {
   for (const auto& [part, format] : model.formats) {
     if (std::find(kWeightFormats.begin(), kWeightFormats.end(), format) != kWeightFormats.end()) continue;
     fail(PF_UNSUPPORTED, "the ", name, "'s ", part, " weights are ", format,
-         "; the CUDA kernels have int4, int4_asym and int8: export the bundle again with one of these, or use device "
-         "cpu");
+         "; the CUDA kernels have int4, int4_asym, int8 and f16: export the bundle again with one of these, or use "
+         "device cpu");
   }
   if (model.cache_type == CacheType::kF32) {
     fail(PF_UNSUPPORTED, "the ", name,

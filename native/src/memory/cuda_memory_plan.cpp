@@ -8,12 +8,13 @@
 namespace pilotfish {
 namespace {
 
-// Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh and attention_tile.cuh.
+// Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh, prefill_operands.cuh and attention_tile.cuh.
 constexpr uint64_t kMostChunkColumns = 128;  // a weight's rows are padded to so many columns, and
 constexpr uint64_t kPackedColumns = 64;      // are to these in the bundle
-constexpr uint64_t kMostTileRowBytes = 17;   // a column of 16 rows: int8 and its scales
+constexpr uint64_t kMostTileRowBytes = 32;   // a column of 16 rows of f16
 constexpr uint64_t kPartialsOfBlock = 3 * 8 * 32 * sizeof(float);
 constexpr uint64_t kLinearRows = 64;
+constexpr uint64_t kPrefillRows = 512;
 constexpr uint64_t kSplitKeys = 128;
 constexpr uint64_t kSplitRows = 64;
 constexpr uint64_t kSquareColumns = 32;
@@ -45,6 +46,14 @@ uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
   return rounded(most + std::min(tile_bytes, most), kAligned);
 }
 
+// Activations of a prompt in the order of the tensor cores: f16, sums of 32 columns, a scale a row.
+uint64_t prefill_bytes(uint64_t columns, uint64_t rows) {
+  if (rows <= kLinearRows) return 0;
+  const uint64_t padded = rounded(columns, kMostChunkColumns);
+  return std::min(rounded(rows, kLinearRows), kPrefillRows) *
+         (kHalf * padded + 2 * sizeof(float) * (padded / kSquareColumns) + sizeof(float));
+}
+
 // One f16 and one f32 copy of the rows between two linears, each kept twice, beside what attention reads.
 uint64_t scratch_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t columns = most_columns(model), rows = sizes.num_rows;
@@ -56,7 +65,7 @@ uint64_t scratch_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t attention = split_rows * splits * sizeof(float) * (heads + 2 * uint64_t(model.num_heads));
   uint64_t linear_rows = 8;
   while (linear_rows < std::min(rows, kLinearRows)) linear_rows *= 2;
-  return copies + queries + attention + sizes.num_sms * kPartialsOfBlock * linear_rows;
+  return copies + queries + attention + prefill_bytes(columns, rows) + sizes.num_sms * kPartialsOfBlock * linear_rows;
 }
 
 // Tensors between the nodes: the residual stream before and after, attention's input and output, the gated middle of
