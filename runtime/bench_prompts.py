@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import InvalidArgumentError
 
 from .bench import Prompt
+from .files import read_text
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -39,10 +39,7 @@ def prompts_from_file(engine: Engine, path: str) -> list[Prompt]:
     Raises:
         InvalidArgumentError: the file cannot be read, or a line of it is not such an object.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"--prompts {path} cannot be read: {error}") from error
+    lines = read_text("--prompts", path).splitlines()
     prompts = [_parse(engine, path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from pilotfish.bindings import Calibration, InvalidArgumentError
 
+from .files import why_not_writable
 from .memory import parse_bytes
 from .option_checks import check_int, require
 
@@ -58,11 +59,14 @@ class SpeculationArguments:
             )
         if size is not None and self.lookup_store is None:
             raise InvalidArgumentError(f"lookup_store_size is {size}, but no lookup_store is named")
+        store = None if self.lookup_store is None else str(self.lookup_store)
+        if store is not None and (reason := why_not_writable(store, makes_folders=True)):
+            raise InvalidArgumentError(f"lookup_store {store!r} cannot be written: {reason}")
         return SpeculationOptions(
             calibration=Calibration[self.calibration.upper()],
             calibration_folder=str(cache_folder()),
             draft_window=window,
-            lookup_store=None if self.lookup_store is None else str(self.lookup_store),
+            lookup_store=store,
             lookup_store_bytes=size,
         )
 

@@ -29,9 +29,10 @@ class CommandLine:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
-    def __call__(self, *arguments: object, stdin: str = "") -> Finished:
+    def __call__(self, *arguments: object, stdin: str | bytes = "") -> Finished:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
         self._monkeypatch.setattr(sys, "argv", ["pilotfish", *map(str, arguments)])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), encoding="utf-8"))
         self._capsys.readouterr()
         exit_code = 0
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pilotfish.bindings import Model
+from pilotfish.bindings import InvalidArgumentError, Model
 from pilotfish.runtime.engine import Engine
+from pilotfish.runtime.files import why_not_writable
 from pilotfish.runtime.speculation import cache_folder
 
 from .arguments import Bundle, Json
@@ -17,6 +18,8 @@ CONTEXTS = (32, 512)
 @with_groups
 def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = None) -> None:
     """Measure what passes cost on this machine, and keep the numbers for the source auto."""
+    if reason := why_not_writable(str(cache_folder() / "calibration"), makes_folders=True):
+        raise InvalidArgumentError(f"nothing can be kept in {cache_folder()}: {reason}; set XDG_CACHE_HOME")
     note_device(engine_flags.device)
     with Engine(bundle, **engine_flags.keywords(), calibration="refresh") as engine:
         models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}

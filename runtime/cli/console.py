@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -12,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import Device, InvalidArgumentError
+from pilotfish.runtime.devices import parse_device
+from pilotfish.runtime.files import why_not_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,7 @@ def note(line: str) -> None:
 
 def note_device(device: str) -> None:
     """What opening a bundle on a GPU begins with: bundles are packed for no device in particular."""
-    if device != "cpu":
+    if parse_device(device).kind is not Device.CPU:
         note(f"repacking the weights for {device} while the bundle loads")
 
 
@@ -56,18 +57,6 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> T
     for row in rows:
         result.add_row(*map(Text, row))  # as it is: pip's extras look like markup
     return result
-
-
-def read_text(option: str, path: str) -> str:
-    """The text of a file that an option names.
-
-    Raises:
-        InvalidArgumentError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"{option} {path} cannot be read: {error}") from error
 
 
 def read_stdin() -> str:
@@ -99,13 +88,8 @@ def check_json(target: str | None) -> str | None:
     """
     if target is None or target == "-":
         return target
-    path = Path(target)
-    if path.is_dir():
-        raise InvalidArgumentError(f"--json {target} is a folder, must name a file")
-    if not path.absolute().parent.is_dir():
-        raise InvalidArgumentError(f"--json {target} cannot be written: there is no folder {path.absolute().parent}")
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InvalidArgumentError(f"--json {target} cannot be written: permission denied")
+    if reason := why_not_writable(target):
+        raise InvalidArgumentError(f"--json {target!r} cannot be written: {reason}")
     return target
 
 
@@ -119,7 +103,7 @@ def write_json(target: str | None, content: dict[str, Any]) -> None:
     try:
         Path(target).write_text(json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        raise InvalidArgumentError(f"--json {target} cannot be written: {error.strerror}") from error
+        raise InvalidArgumentError(f"--json {target!r} cannot be written: {error.strerror}") from error
 
 
 def _console(file: TextIO) -> Console:

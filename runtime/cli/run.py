@@ -11,10 +11,11 @@ import typer
 
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
+from pilotfish.runtime.files import read_text
 from pilotfish.runtime.options import GenerateOptions
 
 from .arguments import Bundle, DraftTokens, IgnoreEos, Json, Logprobs, MaxNewTokens, MinNewTokens, Source, Stop, StopId
-from .console import note, note_device, notes, read_stdin, read_text, table, write_json
+from .console import note, note_device, notes, read_stdin, table, write_json
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
 

@@ -8,13 +8,14 @@ import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from pilotfish.bindings import InvalidArgumentError
+from pilotfish.runtime.files import read_text
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.verify import PROMPTS, Report, VerifyOptions
 from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
 from .arguments import Bundle, Json, Seed
-from .console import note_device, notes, out, read_text, show, table, write_json
+from .console import note_device, notes, out, show, table, write_json
 from .flags import EngineFlags, with_groups
 
 EXIT_NOT_LOSSLESS = 1

@@ -1,0 +1,44 @@
+"""Files that users name: read as text, or found writable before the work that they are to hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pilotfish.bindings import InvalidArgumentError
+
+
+def read_text(option: str, path: str) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        InvalidArgumentError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{option} {path!r} is no text: {error}") from error
+    except OSError as error:
+        raise InvalidArgumentError(f"{option} {path!r} cannot be read: {error.strerror}") from error
+
+
+def why_not_writable(file: str, *, makes_folders: bool = False) -> str | None:
+    """What keeps a file, which need not exist, from being written; None if nothing does.
+
+    Args:
+        file: its path.
+        makes_folders: whether folders above it that do not exist will be made.
+    """
+    if not file:
+        return "it names no file"
+    path = Path(file)
+    if path.is_dir():
+        return "it is a folder"
+    folder = path.absolute().parent
+    while makes_folders and not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        return f"{path if path.exists() else folder} may not be written"
+    return None

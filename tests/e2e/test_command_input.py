@@ -1,0 +1,147 @@
+"""Commands and what surrounds them: pipes, terminals, Ctrl-C, files that cannot be read or written, encodings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from terminal import DEADLINE_SECONDS, INTERRUPT, PROGRAM, SECONDS_A_ROUND, Terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from command_line import CommandLine, Finished
+
+
+def refused(finished: Finished, *words: str) -> bool:
+    """Exit code 2 and one line on stderr, before anything was written to stdout."""
+    assert (finished.exit_code, finished.out) == (2, ""), finished
+    assert finished.err.startswith("error: ")
+    assert finished.err.count("\n") == 1
+    assert all(word in finished.err for word in words), finished.err
+    return True
+
+
+def test_input_that_is_no_text(tiny_bundle: Path, cli: CommandLine) -> None:
+    for command in (["run", tiny_bundle, "-"], ["chat", tiny_bundle]):
+        assert refused(cli(*command, stdin=b"\xff\xfe"), "standard input is no text")
+    argument = os.fsdecode(b"\xff")  # as Python hands over a byte that is no UTF-8
+    assert refused(cli("run", tiny_bundle, argument), "half of a surrogate pair")
+    assert refused(cli("run", "--raw", tiny_bundle, argument), "half of a surrogate pair")
+
+
+def test_numbers_that_could_not_be_kept_are_refused_before_the_work(
+    tiny_bundle: Path, cli: CommandLine, tmp_path: Path
+) -> None:
+    commands = (["run", tiny_bundle, "x"], ["bench", tiny_bundle], ["info", tiny_bundle], ["verify", tiny_bundle])
+    for command in commands:
+        assert refused(cli(*command, "--json", tmp_path), str(tmp_path), "it is a folder")
+    assert refused(cli("run", tiny_bundle, "x", "--json", tmp_path / "none" / "x.json"), "there is no folder")
+    assert refused(cli("run", tiny_bundle, "x", "--json", ""), "it names no file")
+
+
+def test_a_store_that_could_not_be_written_is_refused_before_the_work(
+    tiny_bundle: Path, cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for store, words in (
+        ("", "it names no file"),
+        (tmp_path, "it is a folder"),
+        (tmp_path / "file" / "x", "no folder"),
+    ):
+        assert refused(cli("run", tiny_bundle, "x", "--lookup-store", store), "lookup_store", words)
+    finished = cli("run", tiny_bundle, "x", "--max-new-tokens", 4, "--lookup-store", tmp_path / "new" / "store")
+    assert finished.exit_code == 0
+    assert (tmp_path / "new" / "store").stat().st_size > 0
+
+
+def test_costs_that_could_not_be_kept(
+    tiny_bundle: Path, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert refused(cli("calibrate", tiny_bundle), "nothing can be kept", "XDG_CACHE_HOME")
+    assert cli("run", tiny_bundle, "x", "--max-new-tokens", 4).exit_code == 0
+
+
+def test_what_a_bundle_lacks_ends_a_conversation_before_it_begins(tiny_bundle: Path, cli: CommandLine) -> None:
+    assert refused(cli("chat", tiny_bundle, "--source", "head", stdin="hi\n"), "has no head")
+    assert refused(cli("chat", tiny_bundle, "--temperature", "-1", stdin="hi\n"), "temperature is -1")
+    assert refused(cli("chat", tiny_bundle, "--logit-bias", "999=1", stdin="hi\n"), "logit_bias has id 999")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--tree-nodes", "4"], 'only tree="dynamic" has it'),
+        (["--tree", "9-9"], "has 90 tokens"),
+        (["--draft-tokens", "64"], "num_draft_tokens is 64"),
+        (["--device", "tpu"], "device is 'tpu'"),
+    ],
+)
+def test_bench_refuses_what_it_could_not_measure(
+    tiny_bundle: Path, cli: CommandLine, flags: list[str], words: str
+) -> None:
+    assert refused(cli("bench", tiny_bundle, *flags), words)
+
+
+def test_an_instruction_set_that_is_not_here(tiny_bundle: Path) -> None:
+    environment = {**os.environ, "PILOTFISH_CPU": "mmx"}
+    for command in (["doctor"], ["run", str(tiny_bundle), "x"]):
+        program = [sys.executable, "-c", "from pilotfish.runtime.cli import main; main()", *command]
+        finished = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert (finished.returncode, finished.stdout) == (2, "")
+        assert "PILOTFISH_CPU=mmx" in finished.stderr
+
+
+def test_a_terminal_without_the_answers_characters(tiny_bundle: Path) -> None:
+    command = ["run", str(tiny_bundle), "hi", "--max-new-tokens", "40", "--ignore-eos"]
+    texts = {}
+    for encoding in ("utf-8", "ascii"):
+        finished = subprocess.run(
+            [sys.executable, "-c", "from pilotfish.runtime.cli import main; main()", *command],
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr
+        texts[encoding] = finished.stdout.decode(encoding)
+    assert not texts["utf-8"].isascii()
+    assert texts["ascii"] == texts["utf-8"].encode("ascii", "replace").decode()
+
+
+def test_ctrl_c_ends_an_answer_with_what_there_is(tiny_bundle: Path) -> None:
+    terminal = Terminal(
+        "run", tiny_bundle, "hi", "--max-new-tokens", 150, "--ignore-eos", "--draft-tokens", 0, "--threads", 1
+    )
+    try:
+        terminal.read_some()
+        time.sleep(4 * SECONDS_A_ROUND)
+        terminal.send(INTERRUPT)
+        terminal.read_until(b"new tokens at")
+        assert terminal.process.wait(DEADLINE_SECONDS) == 130
+    finally:
+        terminal.close()
+
+
+def test_a_reader_that_has_seen_enough(tiny_bundle: Path) -> None:
+    """As ``pilotfish run ... | head -c 1``: the generation ends soon, and nothing is said about it."""
+    flags = ["--max-new-tokens", "150", "--ignore-eos", "--draft-tokens", "0", "--threads", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "run", str(tiny_bundle), "hi", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    read = time.monotonic()
+    assert process.wait(DEADLINE_SECONDS) == 1
+    assert time.monotonic() - read < 100 * SECONDS_A_ROUND
+    assert process.stderr.read() == b""
+    process.stderr.close()
