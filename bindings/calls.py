@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ._ffi import ffi, lib
-from .errors import CallbackFailedError
+from .errors import CallbackFailedError, InvalidArgumentError
 from .handle import EngineHandle, RequestHandle
 from .records import (
     CudaInfo,
@@ -53,8 +53,15 @@ def header_version() -> str:
 
 
 def cpu_kernels() -> str:
-    """Instruction set whose kernels run on this machine: "avx512vnni", "avx2" or "portable"."""
-    return _text(lib.pf_cpu_kernels())
+    """Instruction set whose kernels run on this machine: "avx512vnni", "avx2" or "portable".
+
+    Raises:
+        InvalidArgumentError: the environment variable PILOTFISH_CPU asks for one that this machine lacks.
+    """
+    name = lib.pf_cpu_kernels()
+    if name == ffi.NULL:
+        raise InvalidArgumentError(_text(lib.pf_last_error()))
+    return _text(name)
 
 
 def ort_version(ort_library: str) -> str:
