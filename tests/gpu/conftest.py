@@ -55,9 +55,9 @@ def tiny(make_bundle: Callable[[str], Path]) -> Path:
     return make_bundle("tiny")
 
 
-@pytest.fixture(scope="session", params=["tiny", "asym"])
+@pytest.fixture(scope="session", params=["tiny", "asym", "f16"])
 def any_engine(request: pytest.FixtureRequest, make_bundle: Callable[[str], Path]) -> Iterator[Engine]:
-    """Each random pair on the GPU: int4 and int8, int4_asym with three heads a group."""
+    """Each random pair on the GPU: int4 and int8; int4_asym with three heads a group; f16."""
     with Engine(
         make_bundle(request.param), device="cuda", max_draft_tokens=MAX_DRAFT_TOKENS, num_sequences=2
     ) as engine:

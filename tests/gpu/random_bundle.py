@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, save
 
-GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088}
+GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048}
 SPREAD = {"int4": 4.32, "int4_asym": 4.61, "int8": 73.3}  # standard deviation of the random integers
 POSITIONS = 4096
 ALIGNMENT = 4096
@@ -36,6 +36,7 @@ class Shape:
     feed_forward: int
     vocabulary: int
     linear: str = "int4"
+    ends: str = "int8"  # of the embedding and the output head
     layer_scale: float = 1.0  # standard deviation that a layer adds
 
     @property
@@ -47,6 +48,8 @@ class Shape:
 PAIRS = {
     "tiny": (Shape(256, 2, 4, 2, 512, 512), Shape(128, 1, 2, 1, 256, 512)),
     "asym": (Shape(576, 4, 9, 3, 1536, 2048, "int4_asym"), Shape(256, 2, 4, 2, 768, 2048, "int8")),
+    "f16": (Shape(576, 4, 9, 3, 1536, 2048, "f16", "f16"), Shape(256, 2, 4, 2, 768, 2048, "f16", "f16")),
+    "1b_f16": (Shape(2048, 22, 32, 4, 5632, 32000, "f16", "f16"), Shape(768, 4, 12, 12, 2048, 32000)),
     "1b": (Shape(2048, 22, 32, 4, 5632, 32000), Shape(768, 4, 12, 12, 2048, 32000)),
     "7b": (Shape(4096, 32, 32, 32, 11008, 32000), Shape(1536, 22, 12, 12, 4096, 32000)),
 }
@@ -86,6 +89,9 @@ def random_packed(seed: int, rows: int, columns: int, kind: str, std: float) -> 
     size = GROUP_BYTES[kind]
     planes = 128 if kind == "int4_asym" else 64
     rng = np.random.Generator(np.random.SFC64(seed))
+    if kind == "f16":
+        values = rng.standard_normal(groups * size // 2, dtype=np.float32) * np.float32(std)
+        return values.astype(np.float16).view(np.uint8)
     packed = np.frombuffer(bytearray(rng.bytes(groups * size)), np.uint8).reshape(groups, size)
     if kind == "int8":
         packed[packed == 0] = 1
@@ -99,9 +105,12 @@ def random_packed(seed: int, rows: int, columns: int, kind: str, std: float) -> 
     return packed.reshape(-1)
 
 
-def packed_int8(rows: np.ndarray) -> np.ndarray:
-    """Packs f32 rows (a multiple of 16 rows, of 64 columns) as int8 with a scale a block."""
+def pack_rows(rows: np.ndarray, kind: str) -> np.ndarray:
+    """Packs f32 rows (a multiple of 16 rows, of 64 columns) as int8 with a scale a block, or as f16."""
     count, columns = rows.shape
+    if kind == "f16":
+        groups = rows.astype(np.float16).reshape(count // 16, 16, columns // 64, 64).transpose(0, 2, 3, 1)
+        return np.ascontiguousarray(groups).view(np.uint8).reshape(-1)
     blocks = rows.reshape(count // 16, 16, columns // 64, 2, 32)
     scale = (np.abs(blocks).max(axis=-1) / 127).astype(np.float16)
     codes = np.clip(np.rint(blocks / np.maximum(scale.astype(np.float32), 1e-20)[..., None]), -127, 127)
@@ -119,9 +128,9 @@ def write_model(stem: Path, shape: Shape, permutation: np.ndarray, *, std: float
     embedding = rng.standard_normal((shape.vocabulary, shape.hidden), dtype=np.float32)
     head = np.empty_like(embedding)
     head[permutation] = embedding
-    weights.add("embedding", packed_int8(embedding * std))
+    weights.add("embedding", pack_rows(embedding * std, shape.ends))
     add_layers(weights, shape, seed)
-    weights.add("lm_head", packed_int8(head / math.sqrt(shape.hidden)))
+    weights.add("lm_head", pack_rows(head / math.sqrt(shape.hidden), shape.ends))
     for layer in range(shape.layers):
         for norm in ("input_norm", "post_norm"):
             weights.add(f"layers.{layer}.{norm}", np.ones(shape.hidden, np.float32))
@@ -147,7 +156,7 @@ def write_model(stem: Path, shape: Shape, permutation: np.ndarray, *, std: float
         "max_positions": POSITIONS,
         "sliding_window": 0,
         "cache_dtype": "f16",
-        "formats": {"linear": shape.linear, "embedding": "int8", "lm_head": "int8"},
+        "formats": {"linear": shape.linear, "embedding": shape.ends, "lm_head": shape.ends},
         "parameters": 0,
         "source": {"id": "random", "sha256": None, "licence": None},
         "parity": {},
@@ -189,7 +198,7 @@ def write_graph(path: Path, data: str, shape: Shape, weights: Weights) -> None:
         return node("Linear", inputs, out, format=kind, in_features=columns, out_features=rows, activation=activation,
                     norm_epsilon=EPSILON)  # fmt: skip
 
-    x = node("Embedding", ["input_ids", "embedding"], "x", format="int8", num_rows=shape.vocabulary,
+    x = node("Embedding", ["input_ids", "embedding"], "x", format=shape.ends, num_rows=shape.vocabulary,
              num_columns=hidden, scale=1.0)  # fmt: skip
     for i in range(shape.layers):
         at = f"layers.{i}."
@@ -204,7 +213,7 @@ def write_graph(path: Path, data: str, shape: Shape, weights: Weights) -> None:
         gated = linear([x, at + "gate_up", "", at + "post_norm"], at + "g", (hidden, 2 * inner, shape.linear), "swiglu")
         x = linear([gated, at + "down", "", "", x], at + "y", (inner, hidden, shape.linear))
     nodes.append(helper.make_node("Gather", [x, "output_rows"], ["rows"], axis=0))
-    linear(["rows", "lm_head", "", "final_norm"], "logits", (hidden, shape.vocabulary, "int8"))
+    linear(["rows", "lm_head", "", "final_norm"], "logits", (hidden, shape.vocabulary, shape.ends))
 
     ints = {"input_ids": ["t"], "position_ids": ["t"], "seq_starts": ["s1"], "context_lens": ["s"],
             "block_table": ["s", "b"], "output_rows": ["o"]}  # fmt: skip

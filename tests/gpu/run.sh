@@ -3,7 +3,7 @@
 # Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [python]   (by default test, memcheck and bench; racecheck
 # does not follow mbarriers written in PTX: native/cuda/NOTES.md)
 # engine needs ORT_LIBRARY (libonnxruntime.so.* of onnxruntime-gpu; CUDA's libraries and cuDNN on LD_LIBRARY_PATH) and runs
-# the pairs named in PAIRS (default: "asym 1b 7b", random weights) and the bundle folders named in BUNDLES.
+# the pairs named in PAIRS (default: "asym f16 1b 7b", random weights) and the bundle folders named in BUNDLES.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
 # kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON
 set -euo pipefail
@@ -19,19 +19,19 @@ cmake -S native -B "$build" -G Ninja -DPILOTFISH_PYTHON=OFF -DPILOTFISH_CUDA=ON 
   "-DPILOTFISH_CUDA_ARCHITECTURES=$architecture" -DPILOTFISH_GPU_TESTS=ON
 cmake --build "$build"
 
-tests=(row_kernels_test round_kernels_test attention_test lowbit_linear_test device_test)
+tests=(row_kernels_test round_kernels_test attention_test lowbit_linear_test prefill_linear_test device_test)
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
 for step in "${steps[@]}"; do
   case $step in
     test) for program in "${tests[@]}"; do "$build/$program"; done ;;
     memcheck | racecheck)
-      for program in attention_test lowbit_linear_test; do
+      for program in attention_test lowbit_linear_test prefill_linear_test; do
         "$sanitizer" --tool "$step" --error-exitcode 1 "$build/$program" --small
       done ;;
-    bench) "$build/lowbit_linear_bench" && "$build/layer_bench" ;;
+    bench) "$build/lowbit_linear_bench" && "$build/layer_bench" && "$build/prefill_linear_bench" ;;
     engine)
-      for pair in ${PAIRS-asym 1b 7b}; do
+      for pair in ${PAIRS-asym f16 1b 7b}; do
         [ -e "$build/$pair/manifest.json" ] || python3 tests/gpu/random_bundle.py "$pair" "$build/$pair"
         flags=()
         [ "$pair" != 7b ] || flags=(--no-cpu)
