@@ -213,6 +213,7 @@ def request_decision(request: RequestHandle) -> Decision:
         num_levels=struct.num_levels,
         num_passes=struct.num_passes,
         num_verified=struct.num_verified,
+        ranks=tuple(struct.ranks[0 : struct.num_accepted]),
     )
 
 

@@ -249,3 +249,5 @@ class Decision(NamedTuple):
     num_levels: int
     num_passes: int
     num_verified: int
+    ranks: tuple[int, ...]
+    """Of the accepted tokens; -1: drawn or found by lookup."""

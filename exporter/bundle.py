@@ -53,7 +53,17 @@ def check_bundle(folder: Path) -> Manifest:
             if tensor.offset + tensor.bytes > part.weights.bytes:
                 end, size = tensor.offset + tensor.bytes, part.weights.bytes
                 raise BundleCorruptError(f"tensor {tensor.name} ends at byte {end}, {part.weights.file} has {size}")
+    if head is not None:
+        _check_shared(head, manifest.models["target"])
     return manifest
+
+
+def _check_shared(head: HeadEntry, target: ModelEntry) -> None:
+    own, known = {tensor.name for tensor in head.tensors}, {tensor.name for tensor in target.tensors}
+    for name, of in head.shared.items():
+        if of not in known or name in own:
+            problem = "the head has one itself" if name in own else "which has none of that name"
+            raise BundleCorruptError(f"manifest.json takes the head's {name} from the target's {of}, but {problem}")
 
 
 def file_entry(path: Path) -> FileEntry:

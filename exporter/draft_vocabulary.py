@@ -1,4 +1,4 @@
-"""Which ids a draft scores: a smaller output layer, so that a large vocabulary does not eat the draft's advantage."""
+"""Which ids a draft or head scores: a smaller output layer, so that a large vocabulary does not eat its advantage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECES_TOGETHER = 64
 
 @dataclass(frozen=True, slots=True)
 class DraftVocabulary:
-    """Row j of the draft's logits is about token ids[j]."""
+    """Row j of a draft's or head's logits is about token ids[j]."""
 
     ids: tuple[int, ...]  # ascending
     coverage: float | None = None  # share of the text's tokens that are among them
@@ -31,6 +31,23 @@ class DraftVocabulary:
     def is_prefix(self) -> bool:
         """Whether row j is about token j, so that no map is needed."""
         return self.ids[-1] == len(self.ids) - 1
+
+
+def choose_ids(
+    option: str, num_ids: int | None, text: Path | None, tokenizer: TokenizerInfo, *, limit: int, owner: str
+) -> DraftVocabulary | None:
+    """The vocabulary that the export option `option` asks for; None asks for all ids.
+
+    limit: ids that `owner` has.
+
+    Raises:
+        OptionError: more ids than that, or a text that cannot be read.
+    """
+    if num_ids is None:
+        return None
+    if num_ids > limit:
+        raise OptionError(f"{option} is {num_ids}; {owner} has only {limit} ids")
+    return first_ids(num_ids) if text is None else most_frequent_ids(tokenizer, num_ids, text)
 
 
 def first_ids(num_ids: int) -> DraftVocabulary:

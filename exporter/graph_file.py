@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from .passes import Plan
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 _DTYPES = {"u8": ir.DataType.UINT8, "f32": ir.DataType.FLOAT}
 
 
-def write_graph(model: ir.Model, plan: Plan, tensors: tuple[StoredTensor, ...], weights_file: str, path: Path) -> None:
-    """Writes `path`; every tensor refers to its place in `weights_file`, which lies beside it.
+def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[StoredTensor]], path: Path) -> None:
+    """Writes `path`; tensors, by the file beside it that they are in, become references to their places there.
 
     Inputs that may be left out keep their defaults in the graph's own file.
     """
@@ -25,7 +26,7 @@ def write_graph(model: ir.Model, plan: Plan, tensors: tuple[StoredTensor, ...], 
     graph.initializers.clear()
     for value in defaults:
         graph.register_initializer(value)
-    for tensor in tensors:
+    for weights_file, tensor in ((file, tensor) for file, stored in tensors.items() for tensor in stored):
         value = plan.values[tensor.name]
         value.shape = ir.Shape(tensor.shape)
         value.const_value = ir.ExternalTensor(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
+from .draft_vocabulary import DraftVocabulary, choose_ids
 from .graph_file import write_graph
 from .head_parity import NUM_STEPS, check_head_parity
+from .head_sharing import shared_tensors, without_copies
 from .heads import HeadCheckpoint, TargetParts, build_head
 from .manifest import HeadCacheEntry, HeadEntry
+from .options import DEFAULT_HEAD_FORMAT
 from .parity import parity_ids
 from .weights import write_weights
 
@@ -32,9 +35,13 @@ class HeadSummary:
     source: str
     parameters: int
     bytes: int  # of the weights file
+    shared_bytes: int  # of the target's file that it reads beside them
     format: str
     taps: tuple[int, ...]
     num_graphs: int
+    num_logits: int
+    vocab_size: int
+    logit_coverage: float | None  # share of the text's tokens that a trimmed output layer scores
     parity: Parity | None
 
 
@@ -54,24 +61,32 @@ def export_head(
         ParityError: its graphs differ from torch.
     """
     progress.stage("build head", 1)
-    parts = _target_parts(target, tokenizer.size)
+    parts = _target_parts(target, tokenizer.size, options.head_format)
+    checkpoint = without_copies(checkpoint, parts)
+    vocabulary = choose_ids(
+        "head_vocab", options.head_vocab, options.draft_vocab_text, tokenizer, limit=tokenizer.size, owner=parts.id
+    )
     head = build_head(
         checkpoint,
         parts,
-        options.head_format,
+        options.head_format or DEFAULT_HEAD_FORMAT,
         max_positions=target.max_positions,
         cache_dtype=options.cache_dtype,
+        logit_ids=None if vocabulary is None else vocabulary.ids,
     )
     progress.advance()
     plan = head.plan
     progress.stage("quantise and pack head", len(plan.weights) + len(plan.vectors) + len(head.tables))
     weights_path = folder / "head.bin"
-    tensors = write_weights(plan, head.source, head.tables, weights_path, progress.advance)
+    shared = shared_tensors(head, target)
+    tensors = write_weights(plan, head.source, head.tables, weights_path, progress.advance, elsewhere=shared)
+    borrowed = tuple(replace(tensor, name=name) for name, tensor in shared.items())
     graphs = {}
     for role, (model, graph_plan) in head.graphs.items():
         path = folder / f"head.{role}.onnx"
-        used = tuple(tensor for tensor in tensors if tensor.name in graph_plan.values)
-        write_graph(model, graph_plan, used, weights_path.name, path)
+        files = {weights_path.name: tensors, target.weights_path.name: borrowed}
+        used = {file: [item for item in stored if item.name in graph_plan.values] for file, stored in files.items()}
+        write_graph(model, graph_plan, used, path)
         graphs[role] = file_entry(path)
     parity = None
     if options.parity:
@@ -81,7 +96,7 @@ def export_head(
             checkpoint,
             parts,
             target,
-            tensors,
+            {weights_path: tensors, target.weights_path: borrowed},
             folder=folder,
             ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, target.max_positions)),
             cache_dtype=options.cache_dtype,
@@ -98,7 +113,7 @@ def export_head(
         num_predictions=head.num_predictions,
         state_size=head.state_size,
         num_logits=head.num_logits,
-        logit_ids=head.logit_ids,
+        logit_ids=None if vocabulary is not None and vocabulary.is_prefix else head.logit_ids,
         cache=None
         if cache is None
         else HeadCacheEntry(
@@ -108,21 +123,39 @@ def export_head(
             max_positions=cache.max_positions,
             cache_dtype=options.cache_dtype,
         ),
-        format=options.head_format,
+        format=options.head_format or DEFAULT_HEAD_FORMAT,
         parameters=parameters,
         source=checkpoint.id,
         parity={} if parity is None else asdict(parity),
+        shared={name: tensor.name for name, tensor in shared.items()},
     )
-    summary = HeadSummary(
-        head.kind, checkpoint.id, parameters, entry.weights.bytes, entry.format, head.taps, len(graphs), parity
-    )
-    return entry, summary
+    return entry, _summary(entry, sum(tensor.bytes for tensor in borrowed), parts.vocab_size, vocabulary, parity)
 
 
-def _target_parts(target: ExportedModel, tokenizer_size: int) -> TargetParts:
+def _summary(
+    entry: HeadEntry, shared_bytes: int, vocab_size: int, vocabulary: DraftVocabulary | None, parity: Parity | None
+) -> HeadSummary:
+    return HeadSummary(
+        kind=entry.kind,
+        source=entry.source,
+        parameters=entry.parameters,
+        bytes=entry.weights.bytes,
+        shared_bytes=shared_bytes,
+        format=entry.format,
+        taps=entry.taps,
+        num_graphs=len(entry.graphs),
+        num_logits=entry.num_logits,
+        vocab_size=vocab_size,
+        logit_coverage=None if vocabulary is None else vocabulary.coverage,
+        parity=parity,
+    )
+
+
+def _target_parts(target: ExportedModel, tokenizer_size: int, head_format: str | None) -> TargetParts:
     """Names and sizes as the target's exported graph has them."""
     plan = target.plan
     embedding = plan.weights["embedding"]
+    lm_head = plan.weights.get("lm_head", embedding)
     head = list(target.graph)[-1]
     return TargetParts(
         id=target.checkpoint.id,
@@ -133,6 +166,8 @@ def _target_parts(target: ExportedModel, tokenizer_size: int) -> TargetParts:
         final_norm=plan.vectors["final_norm"].sources[0],
         norm_epsilon=head.attributes["norm_epsilon"].as_float(),
         embedding=embedding.sources[0],
-        lm_head=plan.weights.get("lm_head", embedding).sources[0],
+        lm_head=lm_head.sources[0],
         source=target.source,
+        embedding_format=embedding.format,
+        lm_head_format=head_format or lm_head.format,
     )

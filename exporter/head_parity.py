@@ -13,7 +13,7 @@ from .parity import Parity, check_integers, compare, graph_outputs, run_rows
 from .reference_model import StoredWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from .heads import HeadCheckpoint, HeadModel, TargetParts
@@ -29,7 +29,7 @@ def check_head_parity(
     checkpoint: HeadCheckpoint,
     parts: TargetParts,
     target: ExportedModel,
-    tensors: tuple[StoredTensor, ...],
+    tensors: Mapping[Path, Iterable[StoredTensor]],
     *,
     folder: Path,
     ids: list[int],
@@ -37,6 +37,8 @@ def check_head_parity(
     advance: Callable[[], None],
 ) -> Parity:
     """Runs the head's graphs in `folder` and torch on the same streams, and compares the logits of all outputs.
+
+    tensors: the head's stored ones, by the file that they are in.
 
     What quantisation costs is reported and no error: a head cannot change the text, acceptance says what it is worth.
 
@@ -49,13 +51,16 @@ def check_head_parity(
     advance()
     exported = _graph_logits(head, folder, streams, ids, cache_dtype)
     advance()
-    stored = StoredWeights(head.plan, tensors, folder / "head.bin")
+    stored = StoredWeights(head.plan, tensors)
     inputs = {tap: torch.from_numpy(stream) for tap, stream in streams.items()}
     readers = ((stored.read, stored.read_head), (head.source.read, head.source.read))
     differences = []
     for read, read_output in readers:
-        expected = TorchHead(checkpoint, parts, read, read_output).logits(inputs, torch.tensor(ids))
-        differences.append(compare(expected.numpy(), exported))
+        expected = TorchHead(checkpoint, parts, read, read_output).logits(inputs, torch.tensor(ids)).numpy()
+        kept = head.plan.logit_ids
+        if kept is not None and expected.shape[1] > len(kept):  # the original weights score all ids
+            expected = expected[:, list(kept)]
+        differences.append(compare(expected, exported))
         advance()
     parity = Parity(*differences[0], *differences[1], float(len(ids)))
     check_integers("head", parity, {weight.format for weight in head.plan.weights.values()})

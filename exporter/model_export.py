@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
-from .draft_vocabulary import DraftVocabulary, first_ids, most_frequent_ids
+from .draft_vocabulary import DraftVocabulary, choose_ids
 from .errors import OptionError, UnsupportedModelError
 from .formats import FormatDecision, choose_formats, model_formats
 from .graph_file import write_graph
@@ -94,7 +94,11 @@ def export_model(
     formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], model, source)
     graph = trace(model)
     progress.advance()
-    vocabulary = _draft_vocabulary(checkpoint, tokenizer, options) if name == "draft" else None
+    vocabulary = None
+    if name == "draft":
+        limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
+        text = options.draft_vocab_text
+        vocabulary = choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=checkpoint.id)
     logit_ids = None if vocabulary is None else vocabulary.ids
     num_layers = int(checkpoint.config.num_hidden_layers)
     plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, logit_ids=logit_ids, taps=taps)
@@ -104,7 +108,7 @@ def export_model(
     tables = rotary_tables(model, plan.rotary_module, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
     tensors = write_weights(plan, source, tables, weights_path, progress.advance)
-    write_graph(graph, plan, tensors, weights_path.name, graph_path)
+    write_graph(graph, plan, {weights_path.name: tensors}, graph_path)
 
     parity = reference = None
     if options.parity:
@@ -201,19 +205,6 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         logit_coverage=exported.vocabulary.coverage if exported.vocabulary is not None else None,
         parity=exported.parity,
     )
-
-
-def _draft_vocabulary(
-    checkpoint: Checkpoint, tokenizer: TokenizerInfo, options: ExportOptions
-) -> DraftVocabulary | None:
-    if options.draft_vocab is None:
-        return None
-    limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
-    if options.draft_vocab > limit:
-        raise OptionError(f"draft_vocab is {options.draft_vocab}; {checkpoint.id} has only {limit} ids")
-    if options.draft_vocab_text is None:
-        return first_ids(options.draft_vocab)
-    return most_frequent_ids(tokenizer, options.draft_vocab, options.draft_vocab_text)
 
 
 def _max_positions(checkpoint: Checkpoint, options: ExportOptions) -> int:

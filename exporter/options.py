@@ -45,6 +45,7 @@ class ModelFormats(FormatChoice):
 
 # Where the checkpoint has plain weights. A draft is mostly its vocabulary matrix.
 DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}
+DEFAULT_HEAD_FORMAT = "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ class ExportOptions:
 
     target: FormatChoice = FormatChoice()
     draft: FormatChoice = FormatChoice()
-    head_format: str = "int8"
+    head_format: str | None = None
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
     draft_vocab_text: Path | None = None
+    head_vocab: int | None = None
     max_positions: int | None = None
     tokenizer: str | None = None
     parity: bool = True
@@ -81,14 +83,17 @@ class ExportOptions:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        if self.head_format not in FORMATS:
+        if self.head_format is not None and self.head_format not in FORMATS:
             raise OptionError(f"head_format is {self.head_format!r}; choose one of {', '.join(FORMATS)}")
         if self.cache_dtype not in CACHE_DTYPES:
             raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
-        if self.draft_vocab is not None and self.draft_vocab < 1:
-            raise OptionError(f"draft_vocab is {self.draft_vocab}; it must be at least 1")
-        if self.draft_vocab_text is not None and self.draft_vocab is None:
-            raise OptionError(f"draft_vocab_text is {self.draft_vocab_text}, but draft_vocab does not say how many ids")
+        for name, value in (("draft_vocab", self.draft_vocab), ("head_vocab", self.head_vocab)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} is {value}; it must be at least 1")
+        if self.draft_vocab_text is not None and self.draft_vocab is self.head_vocab is None:
+            raise OptionError(
+                f"draft_vocab_text is {self.draft_vocab_text}, but neither draft_vocab nor head_vocab says how many ids"
+            )
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
         least, most = _PARITY_TOKENS

@@ -87,7 +87,7 @@ def check_parity(
     """
     exported, *streams = graph_outputs(graph, ids, cache_dtype, ["logits", *map(aux_hidden, taps)])
     advance()
-    stored = StoredWeights(plan, tensors, weights)
+    stored = StoredWeights(plan, {weights: tensors})
     same, expected_streams = torch_streams(config, stored.read, stored.read_head, ids)
     check_taps(graph.stem, dict(zip(taps, streams, strict=True)), expected_streams)
     advance()

@@ -13,6 +13,7 @@ from .passes import PackedWeight, Plan
 from .trace import first_names, new_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from transformers import PretrainedConfig
@@ -79,10 +80,14 @@ def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], r
 class StoredWeights:
     """Parameters of the checkpoint as the weights file holds them: unpacked, with the stored integers."""
 
-    def __init__(self, plan: Plan, tensors: tuple[StoredTensor, ...], path: Path) -> None:
+    def __init__(self, plan: Plan, tensors: Mapping[Path, Iterable[StoredTensor]]) -> None:
+        """`tensors` by the weights file that they are in."""
         self._plan = plan
-        self._tensors = {tensor.name: tensor for tensor in tensors}
-        self._file = np.memmap(path, mode="r", dtype=np.uint8)
+        self._places = {
+            tensor.name: (np.memmap(path, mode="r", dtype=np.uint8), tensor)
+            for path, stored in tensors.items()
+            for tensor in stored
+        }
         self._vectors = {source: item for item in plan.vectors.values() for source in item.sources}
         self._head = plan.weights.get("lm_head")
         others = [item for item in plan.weights.values() if item is not self._head]
@@ -109,5 +114,5 @@ class StoredWeights:
         return self._last[1]
 
     def _bytes(self, name: str) -> Array:
-        tensor = self._tensors[name]
-        return np.array(self._file[tensor.offset : tensor.offset + tensor.bytes])
+        file, tensor = self._places[name]
+        return np.array(file[tensor.offset : tensor.offset + tensor.bytes])

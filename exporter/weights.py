@@ -13,7 +13,7 @@ from .packing import interleave, pack, pack_float, padded
 from .quantise import Quantised, quantise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
     from .passes import PackedWeight, Plan, Vector
@@ -35,9 +35,15 @@ class StoredTensor:
 
 
 def write_weights(
-    plan: Plan, source: WeightSource, tables: dict[str, Array], path: Path, advance: Callable[[], None]
+    plan: Plan,
+    source: WeightSource,
+    tables: dict[str, Array],
+    path: Path,
+    advance: Callable[[], None],
+    *,
+    elsewhere: Container[str] = (),
 ) -> tuple[StoredTensor, ...]:
-    """Writes the weights file; calls `advance` after each stored tensor.
+    """Writes the weights file, without the tensors that are `elsewhere`; calls `advance` after each of all.
 
     Raises:
         CheckpointError: the source lacks a tensor.
@@ -46,7 +52,8 @@ def write_weights(
     stored: list[StoredTensor] = []
     with path.open("wb") as file:
         for name, parts in _tensors(plan, source, tables):
-            stored.append(_append(file, name, parts))
+            if name not in elsewhere:
+                stored.append(_append(file, name, parts))
             advance()
     return tuple(stored)
 

@@ -15,6 +15,7 @@ MEDUSA = "medusa"
 MOST_TREE_TOKENS = 63  # with the token before them they fill a 64-bit mask
 DEFAULT_TREE_DEPTH = 6
 DEFAULT_TREE_NODES = 15  # with the token before them 16 rows
+Choices = tuple[tuple[int, ...], ...]  # paths of ranks: (1, 0) is the likeliest token after the second likeliest
 
 
 # With the token before them 16 rows: wide near the root, where heads are right most often.
@@ -43,7 +44,14 @@ class DraftTree:
     """Of each token an earlier one, or -1 for the last token of the sequence; ascending."""
 
 
-def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_draft_tokens: int) -> DraftTree:
+def parse_tree(
+    tree: str | None,
+    nodes: int | None,
+    depth: int | None,
+    *,
+    max_draft_tokens: int,
+    medusa: Choices = MEDUSA_CHOICES,
+) -> DraftTree:
     """The tree that ``tree``, "3-2-2-1" or "dynamic", asks for; None asks for a chain.
 
     Args:
@@ -51,6 +59,7 @@ def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_dr
         nodes: tokens of a dynamic tree; None takes all that the engine has room for.
         depth: levels of a dynamic tree; None takes 6.
         max_draft_tokens: what the engine has room for.
+        medusa: the choices that "medusa" stands for.
 
     Raises:
         InvalidArgumentError: not such a text, a tree with too many tokens, or nodes or depth without "dynamic".
@@ -67,7 +76,7 @@ def parse_tree(tree: str | None, nodes: int | None, depth: int | None, *, max_dr
         depth = min(DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
         check_int("tree_depth", depth, 1, nodes)
         return DraftTree(nodes=nodes, depth=depth)
-    shape = _parse_fixed(tree)
+    shape = _parse_fixed(tree, medusa)
     num_tokens = len(shape.parents) or count_tokens(shape.widths)
     if num_tokens > max_draft_tokens:
         raise InvalidArgumentError(
@@ -82,7 +91,7 @@ def room_for(tree: str | None, nodes: int | None) -> int:
         return 0
     if tree == DYNAMIC:
         return DEFAULT_TREE_NODES if nodes is None else nodes
-    shape = _parse_fixed(tree)
+    shape = _parse_fixed(tree, MEDUSA_CHOICES)  # a bundle's own tree has no more
     return len(shape.parents) or count_tokens(shape.widths)
 
 
@@ -95,11 +104,11 @@ def count_tokens(widths: tuple[int, ...]) -> int:
     return total
 
 
-def _parse_fixed(tree: str) -> DraftTree:
+def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
     if not isinstance(tree, str):
         raise InvalidArgumentError(f'tree is {tree!r}, must be a string such as "3-2-2-1" or "{DYNAMIC}"')
     if tree == MEDUSA:
-        return DraftTree(parents=_parents(tree, MEDUSA_CHOICES))
+        return DraftTree(parents=_parents(tree, medusa))
     if tree.startswith("["):
         return DraftTree(parents=_parents(tree, _parse_choices(tree)))
     widths = _parse_widths(tree)
@@ -108,7 +117,18 @@ def _parse_fixed(tree: str) -> DraftTree:
     return DraftTree(widths=widths)
 
 
-def _parse_choices(tree: str) -> tuple[tuple[int, ...], ...]:
+def check_choices(choices: Choices) -> None:
+    """Whether they are a tree that a bundle can have.
+
+    Raises:
+        InvalidArgumentError: a path without its parent or elder sibling, or more than DEFAULT_TREE_NODES.
+    """
+    if len(choices) > DEFAULT_TREE_NODES:
+        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have at most {DEFAULT_TREE_NODES}")
+    _parents(json.dumps(choices), choices)
+
+
+def _parse_choices(tree: str) -> Choices:
     try:
         choices = tuple(tuple(operator.index(rank) for rank in path) for path in json.loads(tree))
     except (ValueError, TypeError) as error:
@@ -120,7 +140,7 @@ def _parse_choices(tree: str) -> tuple[tuple[int, ...], ...]:
     return choices
 
 
-def _parents(tree: str, choices: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+def _parents(tree: str, choices: Choices) -> tuple[int, ...]:
     """Of each path, in breadth-first order, the index of the path without its last rank."""
     order = sorted(set(choices), key=lambda path: (len(path), path))
     index = {path: at for at, path in enumerate(order)} | {(): -1}

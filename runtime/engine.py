@@ -6,11 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import (
-    EngineInfo,
-    Model,
-    calls,
-)
+from pilotfish.bindings import EngineInfo, Model, calls
 
 from .async_stream import AsyncTokenStream
 from .chat_template import ChatTemplate
@@ -32,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
+
+    from pilotfish.bindings import Mask, RequestOptions
 
     from .conversation import Message
     from .results import Result
@@ -271,12 +269,7 @@ class Engine:
     def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
         array = self._prompt_array(ids)
         constraint = self._constraints.of(options)
-        request = options.to_request(
-            has_draft=self._info.has_draft,
-            has_head=self._info.has_head,
-            max_draft_tokens=self._max_draft_tokens,
-            mask=constraint.mask if constraint else None,
-        )
+        request = self._request_for(options, constraint.mask if constraint else None)
         return TokenStream(
             self._handle,
             self._lock,
@@ -293,10 +286,17 @@ class Engine:
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0
     ) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
-        options.to_request(
-            has_draft=self._info.has_draft, has_head=self._info.has_head, max_draft_tokens=self._max_draft_tokens
-        )
+        self._request_for(options)
         return AsyncTokenStream(lambda: self._open(ids, options, num_dropped_messages))
+
+    def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:
+        return options.to_request(
+            has_draft=self._info.has_draft,
+            has_head=self._info.has_head,
+            max_draft_tokens=self._max_draft_tokens,
+            medusa=self._manifest.head.tree if self._manifest.head else (),
+            mask=mask,
+        )
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
         return prompt_array(ids, self._num_ids)

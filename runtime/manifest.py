@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, BundleVersionError
+from pilotfish.bindings import (
+    BundleCorruptError,
+    BundleFileMissingError,
+    BundleVersionError,
+    InvalidArgumentError,
+)
+
+from .draft_tree import check_choices
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .draft_tree import Choices
+
 FORMAT = "pilotfish-bundle"
 FORMAT_VERSION = 1
+_INTEGER_LIST = re.compile(r"\[\n\s+\d+(,\n\s+\d+)*\n\s+\]")  # written on one line: a map has thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,8 @@ class HeadEntry:
     taps: tuple[int, ...]
     format: str
     num_bytes: int
+    tree: Choices = ()
+    """Of Medusa heads, in the order of what each choice adds; empty: none was searched for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,26 @@ def read_manifest(bundle: Path) -> Manifest:
     _check_format(path, content)
     try:
         return _parse(bundle, content)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, InvalidArgumentError) as error:
         raise BundleCorruptError(f"{path} is not a complete manifest: {type(error).__name__}: {error}") from error
+
+
+def store_tree(bundle: Path, choices: Choices) -> None:
+    """Writes the tree of a bundle's head into its manifest, which is the old or the new one whatever happens.
+
+    Raises:
+        BundleFileMissingError: the manifest cannot be written.
+    """
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_bytes())
+    content["head"]["tree"] = choices
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    partial = path.with_name("manifest.json.partial")
+    try:
+        partial.write_text(_INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise BundleFileMissingError(f"{path} cannot be written ({error.strerror})") from error
 
 
 def _check_format(path: Path, content: Any) -> None:
@@ -137,7 +168,15 @@ def _parse_head(entry: dict[str, Any]) -> HeadEntry:
         taps=tuple(int(tap) for tap in entry["taps"]),
         format=str(entry["format"]),
         num_bytes=int(entry["weights"]["bytes"]) + sum(int(graph["bytes"]) for graph in entry["graphs"].values()),
+        tree=_parse_tree(entry.get("tree", ())),
     )
+
+
+def _parse_tree(paths: Any) -> Choices:
+    choices = tuple(tuple(int(rank) for rank in path) for path in paths)
+    if choices:
+        check_choices(choices)
+    return choices
 
 
 def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
 
-from .draft_tree import MOST_TREE_TOKENS, parse_tree
+from .draft_tree import MEDUSA_CHOICES, MOST_TREE_TOKENS, parse_tree
 from .option_checks import check_flag, check_int, check_sequence, require, require_number
 from .source_checks import check_source
 
 if TYPE_CHECKING:
     from pilotfish.bindings import Mask
+
+    from .draft_tree import Choices
 
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
@@ -144,8 +146,8 @@ class GenerateOptions:
     """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
     a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
     tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a
-    list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", 15 of them. Its tokens must fit the engine's
-    max_draft_tokens."""
+    list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", the tree that was searched for the bundle's head, or
+    15 usual choices. Its tokens must fit the engine's max_draft_tokens."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
@@ -247,10 +249,30 @@ class GenerateOptions:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def to_request(
-        self, *, has_draft: bool, max_draft_tokens: int, has_head: bool = False, mask: Mask | None = None
+        self,
+        *,
+        has_draft: bool,
+        max_draft_tokens: int,
+        has_head: bool = False,
+        medusa: Choices = (),
+        mask: Mask | None = None,
     ) -> RequestOptions:
-        """Fill in what depends on the bundle, and draw the seed if none was given."""
-        tree = parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
+        """Fill in what depends on the bundle, and draw the seed if none was given.
+
+        Args:
+            has_draft: it has a draft model.
+            max_draft_tokens: what the engine has room for.
+            has_head: it has a head that runs on the device.
+            medusa: the tree that was searched for its head; empty: the usual one.
+            mask: of structured output.
+        """
+        tree = parse_tree(
+            self.tree,
+            self.tree_nodes,
+            self.tree_depth,
+            max_draft_tokens=max_draft_tokens,
+            medusa=medusa or MEDUSA_CHOICES,
+        )
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
         check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
         if self.num_draft_tokens is not None:

@@ -122,6 +122,9 @@ class Round:
     """Drafted tokens that the target saw."""
     num_tokens: int
     """Tokens that it gave."""
+    ranks: tuple[int, ...] = ()
+    """Of the accepted tokens, among those that the draft model or head thought of in their places, likeliest 0; -1:
+    drawn or found by lookup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
         num_passes=decision.num_passes,
         num_verified=decision.num_verified,
         num_tokens=num_tokens,
+        ranks=decision.ranks,
     )
 
 

@@ -1,28 +1,34 @@
-"""How good a bundle's head is: acceptance of its chains and trees on the target's own greedy answers, and their speed.
+"""How good a bundle's draft or head is in chains and trees: acceptance on the target's own answers, and their speed.
 
-Unlike a draft model's, a head's guesses depend on the state that each round begins with, so that rounds are not
-replayed from two models' logits: every shape generates the answers anew.
+A head's guesses depend on the state that each round begins with, and a tree on where earlier rounds ended, so that
+rounds are not replayed from two models' logits: every shape generates the answers anew.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pilotfish.bindings import Model
+
 from .draft_evaluation import ALL
-from .draft_tree import MEDUSA_CHOICES
+from .draft_tree import DEFAULT_TREE_NODES, MEDUSA_CHOICES
 from .options import GenerateKeywords
+from .tree_search import SearchedTree, search_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .bench import Prompt
+    from .draft_tree import Choices
     from .engine import Engine
-    from .results import Result
+    from .results import Result, Round
 
-TREE_TOKENS = 15  # with the token before them 16 rows
-_CHAINS = (1, 2, 3, 4, 6)
+SEARCH_TOKENS = 31  # of the trees that are measured to find the best of DEFAULT_TREE_NODES
+SEARCH_PASSES = 2
+_CHAINS = {"head": (1, 2, 3, 4, 6), "draft": (2, 4)}  # of a draft model, all are replayed by draft_evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +40,51 @@ class ShapeScores:
     acceptance_length: float  # tokens a round, the target's own included
     by_position: tuple[float, ...]  # share of rounds that went at least k tokens deep, of those that went k - 1
     tokens_per_s: float  # by the calibrated costs of the passes that the rounds ran
-    speedup: float  # against decoding without a head, by the same costs
+    speedup: float  # against decoding without drafts, by the same costs
 
 
 @dataclass(frozen=True, slots=True)
-class HeadScores:
-    """Scores over the answers to one category's prompts; the category "all" is over all of them."""
+class SourceScores:
+    """Scores of a source over the answers to one category's prompts; the category "all" is over all of them."""
 
     category: str
     num_prompts: int
     shapes: tuple[ShapeScores, ...]
 
+    @property
+    def best(self) -> ShapeScores:
+        """The fastest shape."""
+        return max(self.shapes, key=lambda shape: shape.speedup)
 
-def shapes_of(engine: Engine) -> dict[str, GenerateKeywords]:
-    """What is drafted, by name: chains as deep as the head goes, a dynamic tree, and Medusa's where it fits."""
-    head = engine.manifest.head
-    deepest = (head.num_predictions if head else 0) or max(_CHAINS)
-    shapes = {
-        f"chain of {k}": GenerateKeywords(num_draft_tokens=k) for k in sorted({*_CHAINS, deepest}) if k <= deepest
-    }
-    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=TREE_TOKENS)
+
+def shapes_of(engine: Engine, source: str) -> dict[str, GenerateKeywords]:
+    """What is drafted, by name: chains as deep as a head goes, a dynamic tree, and Medusa's static ones."""
+    head = engine.manifest.head if source == "head" else None
+    chains = _CHAINS[source]
+    deepest = (head.num_predictions if head else 0) or max(chains)
+    shapes = {f"chain of {k}": GenerateKeywords(num_draft_tokens=k) for k in sorted({*chains, deepest}) if k <= deepest}
+    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=DEFAULT_TREE_NODES)
     if head and head.kind == "medusa" and deepest >= max(map(len, MEDUSA_CHOICES)):
-        shapes["medusa tree"] = GenerateKeywords(tree="medusa")
+        shapes["usual tree"] = GenerateKeywords(tree=json.dumps(MEDUSA_CHOICES))
+    if head and head.tree:
+        shapes[f"own tree of {len(head.tree)}"] = GenerateKeywords(tree="medusa")
+    shapes["as many as pay"] = GenerateKeywords()
     return shapes
 
 
-def evaluate_head(
-    engine: Engine, prompts: Sequence[Prompt], new_tokens: int, on_step: Callable[[], None]
-) -> tuple[HeadScores, ...]:
-    """Answers every prompt plainly and with every shape; calls `on_step` after each prompt.
+def evaluate_shapes(
+    engine: Engine, source: str, prompts: Sequence[Prompt], new_tokens: int, on_step: Callable[[], None]
+) -> tuple[SourceScores, ...]:
+    """Answers every prompt plainly and with every shape of a source; calls `on_step` after each prompt.
 
-    The engine must have room for TREE_TOKENS drafted tokens.
+    The engine must have room for DEFAULT_TREE_NODES drafted tokens.
     """
     shapes = {"plain": GenerateKeywords(num_draft_tokens=0)} | {
-        name: options | GenerateKeywords(source="head") for name, options in shapes_of(engine).items()
+        name: options | GenerateKeywords(source=source) for name, options in shapes_of(engine, source).items()
     }
     answers: list[tuple[str, dict[str, Result]]] = []
     for prompt in prompts:
-        common = GenerateKeywords(max_new_tokens=new_tokens, ignore_eos=prompt.ignore_eos, explain=True)
-        results = {name: engine.generate(prompt.ids, **(options | common)) for name, options in shapes.items()}
+        results = {name: _answer(engine, prompt, new_tokens, options) for name, options in shapes.items()}
         answers.append((prompt.category, results))
         on_step()
     groups = {name: [found for of, found in answers if of == name] for name in sorted({of for of, _ in answers})}
@@ -80,13 +92,41 @@ def evaluate_head(
     return tuple(_score(name, group) for name, group in groups.items())
 
 
-def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> HeadScores:
+def find_tree(
+    engine: Engine, prompts: Sequence[Prompt], new_tokens: int, on_step: Callable[[], None]
+) -> tuple[SearchedTree, int]:
+    """Searches the tree of a bundle's Medusa heads; also how many of its choices give most tokens a second here.
+
+    Calls `on_step` SEARCH_PASSES times for each prompt. The engine must have room for SEARCH_TOKENS drafted tokens.
+    """
+    head = engine.manifest.head
+    assert head is not None  # noqa: S101
+
+    def measure(choices: Choices) -> Iterator[tuple[Round, ...]]:
+        options = GenerateKeywords(source="head", tree=json.dumps(choices))
+        for prompt in prompts:
+            yield _answer(engine, prompt, new_tokens, options).rounds
+            on_step()
+
+    searched = search_tree(measure, head.num_predictions, SEARCH_TOKENS, SEARCH_PASSES)
+    searched = SearchedTree(searched.choices[:DEFAULT_TREE_NODES], searched.lengths[: DEFAULT_TREE_NODES + 1])
+    context = sum(len(prompt.ids) for prompt in prompts) // len(prompts) + new_tokens // 2
+    drafting = engine.pass_cost(1, context=context, model=Model.HEAD)
+    return searched, searched.best_size(lambda size: drafting + engine.pass_cost(size + 1, context=context))
+
+
+def _answer(engine: Engine, prompt: Prompt, new_tokens: int, options: GenerateKeywords) -> Result:
+    common = GenerateKeywords(max_new_tokens=new_tokens, ignore_eos=prompt.ignore_eos, explain=True)
+    return engine.generate(prompt.ids, **(options | common))
+
+
+def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> SourceScores:
     plain = _speed([found["plain"] for found in answers])
     scores = []
     for shape in (name for name in answers[0] if name != "plain"):
         results = [found[shape] for found in answers]
         drafted = sum(result.stats.num_drafted for result in results)
-        rounds = [each.num_tokens for result in results for each in result.rounds if each.num_head]
+        rounds = [each.num_tokens for result in results for each in result.rounds if each.num_head or each.num_model]
         speed = _speed(results)
         scores.append(
             ShapeScores(
@@ -98,7 +138,7 @@ def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> HeadScores
                 speedup=speed / plain if plain else 0.0,
             )
         )
-    return HeadScores(category, len(answers), tuple(scores))
+    return SourceScores(category, len(answers), tuple(scores))
 
 
 def _by_position(rounds: Sequence[int]) -> tuple[float, ...]:

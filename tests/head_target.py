@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import torch
@@ -50,6 +51,7 @@ class HeadTarget:
 def export_onto(target: HeadTarget, head: Path, out: Path, options: ExportOptions = F32) -> HeadEntry:
     """What an export does with a head once the target is done."""
     out.mkdir()
+    shutil.copy(target.exported.weights_path, out)  # what the head shares with it
     checkpoint = open_head(str(head))
     taps_of(checkpoint, target.num_layers)
     return export_head(checkpoint, target.exported, target.tokenizer, out, options=options, progress=NoProgress())[0]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from . import eagle, medusa, mlp_speculator, mtp
 from .checkpoint import HeadCheckpoint, open_head
+from .graph_builder import new_plan
 from .head_model import CacheShape, HeadModel
-from .tensor_source import TargetParts
+from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,18 +36,27 @@ def taps_of(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
 
 
 def build_head(
-    checkpoint: HeadCheckpoint, target: TargetParts, format_name: str, *, max_positions: int, cache_dtype: str
+    checkpoint: HeadCheckpoint,
+    target: TargetParts,
+    format_name: str,
+    *,
+    max_positions: int,
+    cache_dtype: str,
+    logit_ids: tuple[int, ...] | None = None,
 ) -> HeadModel:
     """The head's graphs and the plan of their stored tensors.
+
+    logit_ids: the only ids that it is to score, ascending.
 
     Raises:
         CheckpointError: another hidden size or vocabulary than the target's, or a missing tensor.
         UnsupportedModelError: a variant of the layout that the graphs cannot express.
     """
+    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name, logit_ids)
     if checkpoint.kind == "medusa":
-        return medusa.build(checkpoint, target, format_name)
+        return medusa.build(checkpoint, source, plan)
     if checkpoint.kind == "mlp_speculator":
-        return mlp_speculator.build(checkpoint, target, format_name)
+        return mlp_speculator.build(checkpoint, source, plan)
     if checkpoint.kind == "mtp":
-        return mtp.build(checkpoint, target, format_name, max_positions, cache_dtype)
-    return eagle.build(checkpoint, target, format_name, max_positions, cache_dtype)
+        return mtp.build(checkpoint, source, plan, max_positions, cache_dtype)
+    return eagle.build(checkpoint, source, plan, max_positions, cache_dtype)

@@ -21,9 +21,8 @@ from pilotfish.exporter import contract
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
 from .decoder_layer import DecoderLayer, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
-from .graph_builder import GraphBuilder, new_plan
+from .graph_builder import GraphBuilder
 from .head_model import HeadModel
-from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .tensor_source import TargetParts, TensorSource
 
 _NUM_TAPS = 3
 
@@ -51,7 +51,7 @@ def taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
 
 
 def build(
-    checkpoint: HeadCheckpoint, target: TargetParts, format_name: str, max_positions: int, cache_dtype: str
+    checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, max_positions: int, cache_dtype: str
 ) -> HeadModel:
     """Reads the published layouts: fc, layers.0 (EAGLE-1, -2) or midlayer, norm, lm_head, d2t (EAGLE-3).
 
@@ -62,9 +62,8 @@ def build(
         raise UnsupportedModelError(
             f"{checkpoint.id} has {checkpoint.config['num_hidden_layers']} layers; EAGLE heads of one are supported"
         )
-    config = layer_config(checkpoint)
-    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
-    reader = _Reader(UsedTensors(checkpoint), config, target, taps(checkpoint, target.num_layers))
+    config, target = layer_config(checkpoint), source.target
+    reader = _Reader(UsedTensors(checkpoint), config, target, taps(checkpoint, target.num_layers), plan.logit_ids)
     features = reader.features(GraphBuilder("features", plan, source))
     step = reader.step(GraphBuilder("step", plan, source), cache_dtype)
     checkpoint.refuse_others(reader.tensors.names)
@@ -92,6 +91,7 @@ class _Reader:
         config: Any,  # a LlamaConfig, whose fields may be None until it has filled them in
         target: TargetParts,
         taps: tuple[int, ...],
+        asked_ids: tuple[int, ...] | None,
     ) -> None:
         checkpoint = tensors.checkpoint
         self.tensors, self._config, self._target, self.taps = tensors, config, target, taps
@@ -106,10 +106,10 @@ class _Reader:
                 "tokenizer"
             )
         self._layer = DecoderLayer(tensors, "midlayer." if self._is_third else "layers.0.", config)
-        self.logit_ids = self._read_map() if self._is_third else None
-        self.num_logits = len(self.logit_ids) if self.logit_ids else target.vocab_size
-        if self.logit_ids == tuple(range(self.num_logits)):
-            self.logit_ids = None
+        self.logit_ids, self._num_rows = asked_ids, target.vocab_size  # of the output layer
+        if self._is_third:
+            self._read_own_ids()
+        self.num_logits = self._num_rows if self.logit_ids is None else len(self.logit_ids)
 
     def features(self, graph: GraphBuilder) -> tuple[ir.Model, Plan]:
         """aux_hidden.{k} of the target -> features, the states that the layer starts from."""
@@ -135,7 +135,7 @@ class _Reader:
         kept = graph.op("Gather", result, inputs.shared["output_rows"], attributes={"axis": 0})
         if self._is_third:
             norm = (self.tensors.name("norm.weight", hidden), config.rms_norm_eps)
-            weight = self.tensors.name("lm_head.weight", self.num_logits, hidden)
+            weight = self.tensors.name("lm_head.weight", self._num_rows, hidden)
             logits = graph.linear(kept, "lm_head", [weight], norm=norm)
         else:
             logits = graph.linear(kept, "lm_head", [self._target.lm_head])
@@ -167,6 +167,18 @@ class _Reader:
                 f"{self._target.hidden_size} columns, not {config.hidden_size}"
             )
         return self._target.embedding
+
+    def _read_own_ids(self) -> None:
+        ids = self._read_map()
+        self._num_rows = len(ids)
+        if ids == tuple(range(len(ids))):
+            return
+        if self.logit_ids is not None:
+            name = self.tensors.checkpoint.id
+            raise UnsupportedModelError(
+                f"{name} scores {len(ids)} ids of its own choice; head_vocab cannot change them"
+            )
+        self.logit_ids = ids
 
     def _read_map(self) -> tuple[int, ...]:
         """d2t: row j of the logits is about token j + d2t[j]; t2d, which tokens are among them, says the same."""

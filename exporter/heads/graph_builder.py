@@ -23,12 +23,21 @@ _DTYPES = {
     "uint64": ir.DataType.UINT64,
     "f16": ir.DataType.FLOAT16,
     "f32": ir.DataType.FLOAT,
+    "u8": ir.DataType.UINT8,
 }
 
 
-def new_plan(format_name: str) -> Plan:
-    """The plan of a head's stored tensors, all matrices in one format; its graphs share it."""
-    return Plan(ModelFormats(format_name, format_name, format_name), None, {})
+def new_plan(format_name: str, logit_ids: tuple[int, ...] | None = None) -> Plan:
+    """The plan of a head's stored tensors, its own matrices all in one format; its graphs share it.
+
+    logit_ids: the only ids that its output layers score; None: all that they have rows for.
+    """
+    return Plan(ModelFormats(format_name, format_name, format_name), logit_ids, {})
+
+
+def num_scored(plan: Plan, num_rows: int) -> int:
+    """Logits of an output layer that has so many rows."""
+    return num_rows if plan.logit_ids is None else len(plan.logit_ids)
 
 
 class GraphBuilder:
@@ -85,7 +94,10 @@ class GraphBuilder:
     ) -> ir.Value:
         """A packed Linear over the rows of `sources`; norm: weight and epsilon of an RMSNorm of x before it."""
         role = "lm_head" if name.startswith("lm_head") else "linear"
-        weight = self.plan.weight(name, [self._parameter(item) for item in sources], role, interleaved=swiglu)
+        target = self._source.target
+        stored_as = target.lm_head_format if list(sources) == [target.lm_head] else None
+        parameters = [self._parameter(item) for item in sources]
+        weight = self.plan.weight(name, parameters, role, interleaved=swiglu, stored_as=stored_as)
         attributes: dict[str, str | int | float] = {
             "format": weight.format,
             "in_features": weight.in_features,
@@ -102,7 +114,9 @@ class GraphBuilder:
 
     def embedding(self, ids: ir.Value, name: str, source: str, scale: float = 1.0) -> ir.Value:
         """Rows of a packed embedding."""
-        weight = self.plan.weight(name, [self._parameter(source)], "embedding")
+        target = self._source.target
+        stored_as = target.embedding_format if source == target.embedding else None
+        weight = self.plan.weight(name, [self._parameter(source)], "embedding", stored_as=stored_as)
         attributes: dict[str, str | int | float] = {
             "format": weight.format,
             "num_rows": weight.out_features,

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError
 
-from .graph_builder import GraphBuilder, new_plan
+from .graph_builder import GraphBuilder, num_scored
 from .head_model import HeadModel
-from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from pilotfish.exporter.passes import Plan
+
     from .checkpoint import HeadCheckpoint
+    from .tensor_source import TargetParts, TensorSource
 
 
 def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
@@ -28,7 +30,7 @@ def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     return (num_layers,)
 
 
-def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> HeadModel:
+def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
     """Reads the FasterDecoding layout: {head}.{block}.linear.weight and .bias, then {head}.{blocks}.weight.
 
     A head without an output layer uses the target's, which is read once for all of them.
@@ -40,8 +42,8 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
     stored = 1 + max(int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name)))
     if not 1 <= num_heads <= stored:
         raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
+    target = source.target
     hidden = target.hidden_size
-    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
     graph = GraphBuilder("medusa", plan, source)
     stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", hidden))
     state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
@@ -65,7 +67,7 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
     logits = own | _shared_output(graph, target, shared)
     sizes = {size for _, size in logits.values()}
     for head, (value, size) in sorted(logits.items()):
-        graph.output(value, f"logits.{head}", ("num_rows", size))
+        graph.output(value, f"logits.{head}", ("num_rows", num_scored(plan, size)))
     checkpoint.refuse_others(known | {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads})
     if len(sizes) > 1 or min(sizes) < target.tokenizer_size:
         raise CheckpointError(
@@ -77,8 +79,8 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
         taps=taps(checkpoint, target.num_layers),
         num_predictions=num_heads,
         state_size=hidden,
-        num_logits=sizes.pop(),
-        logit_ids=None,
+        num_logits=num_scored(plan, sizes.pop()),
+        logit_ids=plan.logit_ids,
         cache=None,
         graphs={"heads": (graph.finish(), graph.plan)},
         plan=plan,

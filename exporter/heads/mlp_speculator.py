@@ -18,9 +18,8 @@ import torch
 from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError
 
-from .graph_builder import GraphBuilder, new_plan
+from .graph_builder import GraphBuilder, num_scored
 from .head_model import HeadModel
-from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .tensor_source import TensorSource
 
 EPSILON = 1e-6
 _SCALE = "input_scale"
@@ -38,12 +38,13 @@ def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     return (num_layers,)
 
 
-def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> HeadModel:
+def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
     """Reads the ibm-fms layout: emb.{i}, proj.{i}, head.{i} and ln.{i}, after "speculator." or not.
 
     Raises:
         CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
     """
+    target = source.target
     num_stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim", 0))
     inner = inner or target.hidden_size
     emb_dim, vocab = int(checkpoint.setting("emb_dim", target.hidden_size)), int(checkpoint.setting("vocab_size"))
@@ -62,7 +63,6 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
     tied = {f"{part}.{stage}.{kind}" for stage in range(1, num_stages) for part, kind in _PARTS.values()}
     is_tied = bool(checkpoint.config.get("tie_weights"))
     checkpoint.refuse_others({name for parts in names for name in parts.values()} | (tied if is_tied else set()))
-    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
     source.tensors[_SCALE] = torch.full((emb_dim,), math.sqrt(0.5))
     graphs = {}
     for stage, parts in enumerate(names):
@@ -81,8 +81,8 @@ def build(checkpoint: HeadCheckpoint, target: TargetParts, format_name: str) -> 
         taps=taps(checkpoint, target.num_layers),
         num_predictions=num_stages,
         state_size=inner,
-        num_logits=vocab,
-        logit_ids=None,
+        num_logits=num_scored(plan, vocab),
+        logit_ids=plan.logit_ids,
         cache=None,
         graphs=graphs,
         plan=plan,
@@ -142,6 +142,6 @@ def _stage(
     shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
     result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
     logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])
-    graph.output(logits, "logits", ("num_rows", vocab))
+    graph.output(logits, "logits", ("num_rows", num_scored(plan, vocab)))
     graph.output(result, "next_state", ("num_rows", inner))
     return graph.finish(), graph.plan

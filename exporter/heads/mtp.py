@@ -16,9 +16,8 @@ from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
 from .decoder_layer import DecoderLayer, StepInputs, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
-from .graph_builder import GraphBuilder, new_plan
+from .graph_builder import GraphBuilder, num_scored
 from .head_model import HeadModel
-from .tensor_source import TargetParts, TensorSource
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .tensor_source import TargetParts, TensorSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
 
 
 def build(
-    checkpoint: HeadCheckpoint, target: TargetParts, format_name: str, max_positions: int, cache_dtype: str
+    checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, max_positions: int, cache_dtype: str
 ) -> HeadModel:
     """Reads the layouts of Qwen3-Next (mtp.*), DeepSeek-V3 (model.layers.{n}.*) and MiMo (model.mtp_layers.0.*).
 
@@ -70,6 +70,7 @@ def build(
         CheckpointError: another size than the target's, or a missing tensor.
         UnsupportedModelError: several layers, or a decoder layer of a kind that targets may not have either.
     """
+    target = source.target
     prefix, layout = find_layout(checkpoint)
     config = layer_config(checkpoint)
     if (config.hidden_size, config.vocab_size) != (target.hidden_size, target.vocab_size):
@@ -78,7 +79,6 @@ def build(
             f"has {target.hidden_size} and {target.vocab_size}; an MTP layer belongs to the model that it came with"
         )
     _check_layer(checkpoint, prefix + layout.layer, config)
-    source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name)
     tensors = UsedTensors(checkpoint)
     reader = _Reader(tensors, prefix, layout, config, target)
     features = reader.features(GraphBuilder("features", plan, source))
@@ -89,8 +89,8 @@ def build(
         taps=taps(checkpoint, target.num_layers),
         num_predictions=0,
         state_size=config.hidden_size,
-        num_logits=target.vocab_size,
-        logit_ids=None,
+        num_logits=num_scored(plan, target.vocab_size),
+        logit_ids=plan.logit_ids,
         cache=cache_shape(config, max_positions),
         graphs={"features": features, "step": step},
         plan=plan,
@@ -164,7 +164,7 @@ class _Reader:
             logits = graph.linear(kept, "lm_head", [output])
         else:
             logits = graph.linear(kept, "lm_head", [output], norm=(final_norm, config.rms_norm_eps))
-        graph.output(logits, "logits", ("num_outputs", self.target.vocab_size))
+        graph.output(logits, "logits", ("num_outputs", num_scored(graph.plan, self.target.vocab_size)))
         graph.output(kept, "next_features", ("num_outputs", hidden))
         return graph.finish(), graph.plan
 

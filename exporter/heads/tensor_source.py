@@ -29,6 +29,8 @@ class TargetParts:
     embedding: str
     lm_head: str
     source: WeightSource
+    embedding_format: str  # which the target stores it in
+    lm_head_format: str  # which a head that borrows it is to have it in
 
 
 @dataclass(slots=True)

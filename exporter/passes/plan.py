@@ -53,10 +53,21 @@ class Plan:
         """Shape of a parameter of the checkpoint."""
         return tuple(axis for axis in static_shape(self.parameters[parameter]) if axis is not None)
 
-    def weight(self, name: str, sources: Sequence[ir.Value], role: str, *, interleaved: bool = False) -> PackedWeight:
-        """Plans a packed matrix; the same rows of the same source in the same format are stored once."""
+    def weight(
+        self,
+        name: str,
+        sources: Sequence[ir.Value],
+        role: str,
+        *,
+        interleaved: bool = False,
+        stored_as: str | None = None,
+    ) -> PackedWeight:
+        """Plans a packed matrix; the same rows of the same source in the same format are stored once.
+
+        stored_as: a format instead of the role's.
+        """
         names = tuple(str(source.name) for source in sources)
-        format_name: str = getattr(self.formats, role)
+        format_name: str = stored_as or getattr(self.formats, role)
         shapes = [self.shape(source) for source in names]
         kept = self.logit_ids if role == "lm_head" else None
         num_rows = sum(shape[0] for shape in shapes) if kept is None else len(kept)

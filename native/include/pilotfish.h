@@ -250,6 +250,9 @@ typedef struct {
   int32_t num_levels;   /* of the tree of the model or head, at most: as many as it has tokens make a chain */
   int32_t num_passes;   /* of the model or head, that the round ran */
   int32_t num_verified; /* drafted tokens of all sources that the target saw */
+  int32_t num_accepted; /* of these, on one path */
+  int8_t ranks[63];     /* [num_accepted] among what the model or head thought of in its place, likeliest 0; -1: drawn or
+                           found by lookup */
 } pf_decision;
 
 /* A GPU, and what this build has for it. */

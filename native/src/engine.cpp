@@ -79,7 +79,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
     drafter_.emplace(*draft_rows_, num_ids_);
   }
   if (runs_head(manifest, options)) {
-    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, options.num_threads);
+    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, *target_, options.num_threads);
     head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
   }
   if (device_) device_round_.emplace(device_, *target_, draft_.get(), num_ids_);

@@ -182,16 +182,21 @@ TreeLimits Request::room_of_round() const noexcept {
 
 pf_decision Request::decision() const noexcept {
   const RoundPlan& plan = speculation_.decision();
-  return {.struct_size = sizeof(pf_decision),
-          .reason = static_cast<int32_t>(plan.reason),
-          .num_lookup = plan.num_lookup,
-          .num_model = plan.source == Source::kDraft ? plan.num_draft : 0,
-          .expected_tokens = plan.tokens,
-          .expected_seconds = plan.seconds,
-          .num_head = plan.source == Source::kHead ? plan.num_draft : 0,
-          .num_levels = plan.num_levels,
-          .num_passes = speculation_.num_passes(),
-          .num_verified = speculation_.num_verified()};
+  const std::span<const int8_t> ranks = speculation_.accepted_ranks();
+  pf_decision found{.struct_size = sizeof(pf_decision),
+                    .reason = static_cast<int32_t>(plan.reason),
+                    .num_lookup = plan.num_lookup,
+                    .num_model = plan.source == Source::kDraft ? plan.num_draft : 0,
+                    .expected_tokens = plan.tokens,
+                    .expected_seconds = plan.seconds,
+                    .num_head = plan.source == Source::kHead ? plan.num_draft : 0,
+                    .num_levels = plan.num_levels,
+                    .num_passes = speculation_.num_passes(),
+                    .num_verified = speculation_.num_verified(),
+                    .num_accepted = static_cast<int32_t>(ranks.size()),
+                    .ranks = {}};
+  std::copy(ranks.begin(), ranks.end(), found.ranks);
+  return found;
 }
 
 Accepted Request::accept(const Logits& target) {

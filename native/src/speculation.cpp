@@ -276,6 +276,9 @@ void Speculation::record(const Draft& drafted, const Accepted& accepted, std::sp
                           .level_rows = {drafted.level_rows.data(), size_t(drafted.num_level_passes)}});
   num_passes_ = num_caught_up_ > 0 ? 1 + drafted.num_level_passes : 0;
   num_verified_ = drafted.tree.size();
+  num_accepted_ = accepted.num_accepted;
+  std::transform(path.begin(), path.end(), ranks_.begin(),
+                 [&](int32_t index) { return static_cast<int8_t>(drafted.tree[index].guess.rank); });
   num_draft_cached_ = num_draft_cached;
   count_tokens(drafted.tree, path.first(std::min(path.size(), emitted.size())), stats);
   if (num_caught_up_ > 0) ++(plan_.source == Source::kHead ? stats.num_head_rounds : stats.num_model_rounds);

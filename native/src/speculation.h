@@ -2,6 +2,7 @@
 // the sequence the draft model sees.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -90,6 +91,8 @@ class Speculation {
   // Of the last round: passes of the source that runs a model, and drafted tokens that the target saw.
   int32_t num_passes() const noexcept { return num_passes_; }
   int32_t num_verified() const noexcept { return num_verified_; }
+  // Of the accepted tokens, among what the model or head thought of in their places; -1: drawn or looked up.
+  std::span<const int8_t> accepted_ranks() const noexcept { return std::span(ranks_).first(num_accepted_); }
 
  private:
   // The controller decides, within what the request allows.
@@ -124,6 +127,8 @@ class Speculation {
   int32_t num_caught_up_ = 0;
   int32_t num_passes_ = 0;
   int32_t num_verified_ = 0;
+  std::array<int8_t, TokenTree::kMaxTokens> ranks_;  // [num_accepted_]
+  int32_t num_accepted_ = 0;
 };
 
 }  // namespace pilotfish

@@ -37,13 +37,17 @@ Head = Annotated[
         help="Medusa heads, an MLP speculator or an EAGLE head: a hub id or folder; TARGET itself for its MTP layer."
     ),
 ]
-HeadFormat = Annotated[str, typer.Option(help="Format of the head's matrices.")]
+HeadFormat = Annotated[
+    str | None,
+    typer.Option(help="Format of the head's matrices; default: int8, and what it shares with TARGET as it is there."),
+]
+HeadVocab = Annotated[int | None, typer.Option(help="The head scores so many ids only; default: all.")]
 DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]
 DraftVocabText = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="These ids are the most frequent tokens of a text; default: the first ids."),
+    typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first."),
 ]
-CacheType = Annotated[str, typer.Option(help="Type of keys and values: f16 or f32.")]
+CacheType = Annotated[str, typer.Option(help="Type of keys and values in the caches: f16, f32 or int8, half of f16.")]
 MaxPositions = Annotated[int | None, typer.Option(help="Longest context; default: the model's limit.")]
 TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="Folder or hub id with the tokenizer.")]
 SkipParity = Annotated[bool, typer.Option("--no-parity", help="Skip the comparison with torch.")]
@@ -65,7 +69,8 @@ def export(
     draft_vocab: DraftVocab = None,
     draft_vocab_text: DraftVocabText = None,
     head: Head = None,
-    head_format: HeadFormat = "int8",
+    head_format: HeadFormat = None,
+    head_vocab: HeadVocab = None,
     cache_dtype: CacheType = "f16",
     max_positions: MaxPositions = None,
     tokenizer: TokenizerFrom = None,
@@ -87,6 +92,7 @@ def export(
             draft_vocab=draft_vocab,
             draft_vocab_text=draft_vocab_text,
             head_format=head_format,
+            head_vocab=head_vocab,
             max_positions=max_positions,
             tokenizer=tokenizer,
             parity=not no_parity,

@@ -59,10 +59,14 @@ def show_result(result: ExportResult) -> None:
             show(f"{model.name} scores {model.num_logits} of {model.vocab_size} ids{covered}")
     if result.head is not None:
         head = result.head
+        shared = f" and {format_bytes(head.shared_bytes)} of the target's" if head.shared_bytes else ""
         show(
             f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
-            f"{format_bytes(head.bytes)}, reads the streams into layers {', '.join(map(str, head.taps))}"
+            f"{format_bytes(head.bytes)}{shared}, reads the streams into layers {', '.join(map(str, head.taps))}"
         )
+        if head.num_logits < head.vocab_size:
+            covered = "" if head.logit_coverage is None else f", {head.logit_coverage:.2%} of the text's tokens"
+            show(f"head scores {head.num_logits} of {head.vocab_size} ids{covered}")
     compared: list[tuple[str, ModelSummary | HeadSummary]] = [(model.name, model) for model in result.models]
     if result.head is not None:
         compared.append(("head", result.head))

@@ -59,7 +59,7 @@ void test_messages_name_file_field_expected_and_found() {
   expect_corrupt("[8, 16]", "[8, 17]", "tensors[1].bytes: expected 544, found 512");
   expect_corrupt("[8, 16]", "[8, 17592186044416, 1048576]", "tensors[1].shape");
   expect_corrupt("\"f32\", \"shape\"", "\"f64\", \"shape\"", "tensors[1].dtype: expected u8 or f32, found \"f64\"");
-  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int8\"", "cache_dtype: expected f16 or f32");
+  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int4\"", "cache_dtype: expected f16, f32 or int8");
 }
 
 void test_versions() {
@@ -118,6 +118,40 @@ void test_heads() {
   CHECK(!parse_manifest(tiny::kManifest, "/bundle").head);
 }
 
+void test_tensors_that_a_head_shares_with_its_target() {
+  const std::string text =
+      replaced(kMedusa, "\"num_predictions\": 3", R"("shared": {"lm_head": "norm"}, "num_predictions": 3)");
+  const Manifest manifest = parse_manifest(text, "/bundle");
+  CHECK_EQ(manifest.head->shared.size(), size_t{1});
+  CHECK_EQ(manifest.head->shared[0].name, "lm_head");
+  CHECK_EQ(manifest.head->shared[0].target.name, "norm");
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "head.shared.lm_head: expected a tensor of the target, found \"v\"",
+              parse_manifest(replaced(text, "\"lm_head\": \"norm\"", "\"lm_head\": \"v\""), "/bundle"));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "head.shared.w: expected a tensor that the head does not have itself, found \"norm\"",
+              parse_manifest(replaced(text, "\"lm_head\": \"norm\"", "\"w\": \"norm\""), "/bundle"));
+}
+
+// What a pass reads decides the costs that are guessed without a calibration.
+void test_weights_that_a_pass_of_a_head_reads() {
+  using pilotfish::HeadKind;
+  using pilotfish::TensorEntry;
+  const auto tensor = [](const char* name, uint64_t num_bytes) {
+    return TensorEntry{.name = name, .type = TensorEntry::Type::kU8, .shape = {}, .offset = 0, .num_bytes = num_bytes};
+  };
+  pilotfish::HeadEntry head{};
+  head.kind = HeadKind::kEagle;
+  head.tensors = {tensor("fc", 10)};
+  head.shared = {{"embedding", tensor("embedding", 1000)}};
+  CHECK_EQ(head.pass_weight_bytes(), uint64_t{1010});  // it is the output layer too
+  head.shared.push_back({"lm_head", tensor("lm_head", 2000)});
+  CHECK_EQ(head.pass_weight_bytes(), uint64_t{2010});
+  head = {};
+  head.kind = HeadKind::kMlpSpeculator;
+  head.tensors = {tensor("emb.0", 50), tensor("lm_head.head.0", 60), tensor("lm_head.head.1", 60),
+                  tensor("proj.0", 20)};
+  CHECK_EQ(head.pass_weight_bytes(), uint64_t{70});
+}
+
 void test_heads_that_do_not_fit() {
   const auto expect = [](const std::string& text, const std::string& message) {
     CHECK_ERROR(PF_BUNDLE_CORRUPT, message, parse_manifest(text, "/bundle"));
@@ -158,6 +192,8 @@ int main() {
   test_only_a_draft_may_leave_ids_unscored();
   test_logits_may_be_about_other_tokens();
   test_heads();
+  test_tensors_that_a_head_shares_with_its_target();
+  test_weights_that_a_pass_of_a_head_reads();
   test_heads_that_do_not_fit();
   test_a_missing_manifest_names_its_path();
   return check::result();

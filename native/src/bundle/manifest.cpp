@@ -93,6 +93,25 @@ void check_head_parts(const HeadEntry& head, const Node& node) {
   if (!head.has_layer() && head.num_predictions == 0) node.wrong("num_predictions", "at least 1", 0);
 }
 
+std::vector<SharedTensor> parse_shared(const Node& node, const HeadEntry& head, const ModelEntry& target) {
+  std::vector<SharedTensor> shared;
+  if (!node.has("shared")) return shared;
+  const Node names = node.object("shared");
+  for (const std::string& name : names.keys()) {
+    const std::string of = names.text(name.c_str());
+    const auto is_named = [](const std::string& wanted) {
+      return [&wanted](const TensorEntry& tensor) { return tensor.name == wanted; };
+    };
+    const auto found = std::find_if(target.tensors.begin(), target.tensors.end(), is_named(of));
+    if (found == target.tensors.end()) names.wrong(name.c_str(), "a tensor of the target", of);
+    if (std::any_of(head.tensors.begin(), head.tensors.end(), is_named(name))) {
+      names.wrong(name.c_str(), "a tensor that the head does not have itself", of);
+    }
+    shared.push_back({name, *found});
+  }
+  return shared;
+}
+
 HeadEntry parse_head(const Node& node, const Manifest& manifest) {
   const ModelEntry& target = manifest.target;
   HeadEntry head{.kind = parse_head_kind(node),
@@ -104,10 +123,12 @@ HeadEntry parse_head(const Node& node, const Manifest& manifest) {
                  .state_size = static_cast<int32_t>(node.integer("state_size", 1)),
                  .num_logits = static_cast<int32_t>(node.integer("num_logits", 1)),
                  .logit_ids = {},
-                 .cache = parse_head_cache(node)};
+                 .cache = parse_head_cache(node),
+                 .shared = {}};
   const Node graphs = node.object("graphs");
   for (const std::string& role : graphs.keys()) head.graphs.emplace(role, parse_file(graphs.object(role.c_str())));
   head.tensors = parse_tensors(node, head.weights.num_bytes);
+  head.shared = parse_shared(node, head, target);
   head.logit_ids = parse_logit_ids(node, head.num_logits, manifest.tokenizer_size);
   if (head.taps.empty() || head.taps != target.taps) {
     node.wrong("taps", "the target's " + Json(target.taps).dump(), head.taps);
@@ -200,14 +221,17 @@ uint64_t ModelEntry::pass_weight_bytes() const {
 }
 
 uint64_t HeadEntry::pass_weight_bytes() const {
-  uint64_t sum = 0;
-  uint64_t num_stages = 0;  // of an MLP speculator, each with an output layer: a pass runs one
-  for (const TensorEntry& tensor : tensors) {
-    if (tensor.type != TensorEntry::Type::kU8 || tensor.name.starts_with("emb")) continue;
-    sum += tensor.num_bytes;
-    num_stages += tensor.name.starts_with("lm_head") ? 1 : 0;
-  }
-  return kind == HeadKind::kMlpSpeculator ? sum / std::max<uint64_t>(num_stages, 1) : sum;
+  uint64_t sum = 0, embeddings = 0;
+  uint64_t num_outputs = 0;  // of an MLP speculator, one a stage: a pass runs one
+  const auto add = [&](const std::string& name, const TensorEntry& tensor) {
+    if (tensor.type != TensorEntry::Type::kU8) return;
+    (name.starts_with("emb") ? embeddings : sum) += tensor.num_bytes;
+    num_outputs += name.starts_with("lm_head") ? 1 : 0;
+  };
+  for (const TensorEntry& tensor : tensors) add(tensor.name, tensor);
+  for (const SharedTensor& tensor : shared) add(tensor.name, tensor.target);
+  if (num_outputs == 0) return sum + embeddings;  // the embedding is the output layer too
+  return kind == HeadKind::kMlpSpeculator ? sum / num_outputs : sum;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {

@@ -33,10 +33,11 @@ uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_out
 }
 
 // Processed distributions: ids and probabilities of every drafted position, and two of the target's; and a row of the
-// draft's logits in the order of ids where they are not.
+// draft's or head's logits in the order of ids where they are not.
 uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
-  const bool has_map = manifest.draft && !manifest.draft->logit_ids.empty();
-  const uint64_t num_rows = uint64_t(max_draft_tokens + 2) * 2 + (has_map ? 1 : 0);
+  const uint64_t num_maps = (manifest.draft && !manifest.draft->logit_ids.empty() ? 1 : 0) +
+                            (manifest.head && !manifest.head->logit_ids.empty() ? 1 : 0);
+  const uint64_t num_rows = uint64_t(max_draft_tokens + 2) * 2 + num_maps;
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 

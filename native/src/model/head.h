@@ -10,14 +10,16 @@
 
 #include "bundle/manifest.h"
 #include "memory/pages.h"
+#include "model/model.h"
 #include "model/ort.h"
 
 namespace pilotfish {
 
 class Head {
  public:
-  // Reads and hashes the weights and the graphs. The head keeps `ort` alive.
-  Head(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const HeadEntry& entry,
+  // Reads and hashes the weights and the graphs. `target` has what they share and must outlive the head, which keeps
+  // `ort` alive.
+  Head(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const HeadEntry& entry, const Model& target,
        int32_t num_threads);
   Head(Head&&) = delete;
 
@@ -32,6 +34,7 @@ class Head {
   const HeadEntry entry_;
   const int32_t num_threads_;
   const Pages weights_;
+  const Model& target_;
   std::vector<OrtValuePtr> initializers_;  // of entry_.tensors
 };
 
