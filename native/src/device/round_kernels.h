@@ -92,6 +92,7 @@ struct DraftStep {
 struct TargetChoice {
   LogitRows rows;
   const int32_t* target_ids;
+  const int32_t* position_ids = nullptr;  // of a tree's rows, the root's first; null: one after the other
 };
 
 // Acceptance of drawn tokens, from the distributions that the choices left.
@@ -103,4 +104,3 @@ struct DrawnAcceptance {
 };
 
 }  // namespace pilotfish
-  const int32_t* position_ids = nullptr;  // of a tree's rows, the root's first; null: one after the other
