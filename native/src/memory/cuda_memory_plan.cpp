@@ -11,7 +11,8 @@ namespace {
 // Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh, prefill_operands.cuh and attention_tile.cuh.
 constexpr uint64_t kMostChunkColumns = 128;  // a weight's rows are padded to so many columns, and
 constexpr uint64_t kPackedColumns = 64;      // are to these in the bundle
-constexpr uint64_t kMostTileRowBytes = 32;   // a column of 16 rows of f16
+constexpr uint64_t kF16TileBytes = 32;       // a column of 16 rows; of integers at most:
+constexpr uint64_t kIntegerTileBytes = 17;   // int8 and its scales
 constexpr uint64_t kPartialsOfBlock = 3 * 8 * 32 * sizeof(float);
 constexpr uint64_t kLinearRows = 64;
 constexpr uint64_t kPrefillRows = 512;
@@ -32,6 +33,12 @@ uint64_t most_columns(const ModelEntry& model) {
       {uint64_t(model.hidden_size), uint64_t(model.intermediate_size), uint64_t(model.num_heads) * model.head_dim});
 }
 
+// Bytes of a column of 16 rows, at most.
+uint64_t tile_column_bytes(const ModelEntry& model) {
+  const auto is_f16 = [](const auto& format) { return format.second == "f16"; };
+  return std::any_of(model.formats.begin(), model.formats.end(), is_f16) ? kF16TileBytes : kIntegerTileBytes;
+}
+
 // Repacking pads to whole pieces of 32 rows and chunks of columns. Whose input has which width is not in the manifest:
 // the width that loses most counts.
 uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
@@ -42,7 +49,7 @@ uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
     const uint64_t padded = rounded(columns, kMostChunkColumns) / kPackedColumns;
     most = std::max(most, (num_bytes + groups - 1) / groups * padded);
   }
-  const uint64_t tile_bytes = kMostTileRowBytes * rounded(most_columns(model), kMostChunkColumns);
+  const uint64_t tile_bytes = tile_column_bytes(model) * rounded(most_columns(model), kMostChunkColumns);
   return rounded(most + std::min(tile_bytes, most), kAligned);
 }
 
