@@ -9,6 +9,7 @@ endforeach()
 # Device code for each, and the newest as PTX for what comes after it.
 list(SORT PILOTFISH_CUDA_ARCHITECTURES COMPARE NATURAL)
 list(TRANSFORM PILOTFISH_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE pilotfish_cuda_targets)
+list(TRANSFORM pilotfish_cuda_targets REPLACE "^90-real$" "90a-real")  # with wgmma
 list(GET PILOTFISH_CUDA_ARCHITECTURES -1 pilotfish_cuda_newest)
 set(CMAKE_CUDA_ARCHITECTURES ${pilotfish_cuda_targets} ${pilotfish_cuda_newest}-virtual)
 enable_language(CUDA)

@@ -6,7 +6,7 @@
 #include "kernels.h"
 #include "lowbit_cluster.cuh"
 #include "lowbit_cluster_exchange.cuh"
-#include "lowbit_cluster_finish.cuh"
+#include "lowbit_cluster_multiply.cuh"
 #include "lowbit_cluster_shape.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
@@ -15,22 +15,6 @@
 
 namespace pilotfish::cuda {
 namespace {
-
-/// What the warps of a block share; not registers, which they would spill.
-struct BlockState {
-  ClusterShare share;
-  int has_started;  // the predecessors have ended
-  float scales[kMaxLinearRows];
-};
-
-/// Shared memory: barriers, state, received sums, stages.
-struct ClusterLayout {
-  static constexpr int kState = Ring::kBarrierBytes + Exchange::kBarrierBytes;
-  static constexpr int kBuffers = (kState + static_cast<int>(sizeof(BlockState)) + 127) / 128 * 128;
-  __host__ __device__ static constexpr int stages(int num_buffers, int num_rows) {
-    return kBuffers + num_buffers * received_bytes(num_rows);
-  }
-};
 
 /// Streams the weights of a block's units. They never change, so this starts before the predecessors have ended; until
 /// then few are in flight at a time: what the predecessor still reads comes first.
@@ -73,91 +57,10 @@ __device__ void stream_weights(const ClusterParams& params, const Ring& ring, co
   }
 }
 
-/// One multiplying warp: a piece of every batch for its group's tokens.
-template <class Format, class Shape>
-class ClusterMultiplier {
- public:
-  __device__ ClusterMultiplier(const ClusterParams& params, const Ring& ring, const Exchange& exchange,
-                               const uint8_t* stages, BlockState& state)
-      : params_(params),
-        ring_(ring),
-        exchange_(exchange),
-        stages_(stages),
-        share_(state.share),
-        scales_(state.scales),
-        warp_(threadIdx.x / kWarpSize) {}
-
-  /// A batch is finished while the next one's stages fill, if it has a buffer of its own.
-  __device__ void run() {
-    leave_token_scales(params_.linear, warp_, Shape::kMultiplyingWarps, scales_);
-    const int lag = min(params_.num_buffers, share_.num_batches) - 1;
-#pragma unroll 1
-    for (int batch = 0; batch < share_.num_batches + lag; ++batch) {
-      if (batch < share_.num_batches) multiply_batch(batch);
-      if (batch >= lag) finish(batch - lag);
-    }
-  }
-
- private:
-  using ThisStage = Stage<Format, Shape>;
-  using Warp = typename Shape::Warp;
-
-  __device__ void multiply_batch(int batch) {
-    const int piece = warp_ % kMaxGroupPieces, first_tile = warp_ / kMaxGroupPieces * Warp::kTokenTiles;
-    const bool is_mine = piece < share_.pieces_of_batch(batch);
-    Sums<Warp> sums = {};
-    const int lane = threadIdx.x % kWarpSize;
-    const int lane_row = (first_tile * kTokenTile + lane % 8) * ThisStage::kRowBytes + lane / 8 * 16;
-#pragma unroll 1
-    for (int i = 0; i < share_.num_chunks; ++i) {
-      const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
-      barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
-      barrier_wait(
-          Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
-          position_.parity);
-      if (is_mine) {
-        const ChunkView chunk = {
-            stage + piece * Format::kPieceBytes, shared_address(stage) + ThisStage::kActivations + lane_row,
-            reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + first_tile * 4 + lane % 4};
-        multiply_chunk<Format, Warp>(chunk, sums);
-      }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(ring_.emptied(position_.stage));
-      position_.advance(params_.num_stages);
-    }
-    __syncwarp();
-    if (batch == 0) cluster_wait();  // the other blocks' barriers are there
-    if (is_mine) exchange_.send_sums<Warp>(batch, piece, first_tile, sums);
-  }
-
-  __device__ void finish(int batch) const {
-    const int num_owned = exchange_.num_owned(share_.pieces_of_batch(batch));
-#pragma unroll 1
-    for (int owned = 0; owned < num_owned; ++owned) {
-      const int piece = share_.first_of_batch(batch) + owned * exchange_.num_slices() + exchange_.slice();
-#pragma unroll 1
-      for (int token = warp_; token < params_.linear.num_rows; token += Shape::kMultiplyingWarps) {
-        finish_token(params_.linear, exchange_, batch, owned, piece, token, scales_);
-      }
-    }
-    exchange_.wait(batch);
-    exchange_.release(share_, batch);
-  }
-
-  const ClusterParams& params_;
-  const Ring& ring_;
-  const Exchange& exchange_;
-  const uint8_t* stages_;
-  const ClusterShare& share_;
-  float* scales_;
-  int warp_;
-  RingPosition position_;
-};
-
 template <class Format, class Shape>
 __global__ void __maxnreg__(Shape::kRegisters) lowbit_cluster_kernel(const __grid_constant__ ClusterParams params) {
-#if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) uint8_t shared[];
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t shared[];
   let_dependents_start();
   uint8_t* stages = shared + ClusterLayout::stages(params.num_buffers, params.linear.num_rows);
   const Ring ring = {shared_address(shared), shared_address(stages)};
@@ -232,8 +135,8 @@ template <class Format>
 cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
   if (linear.num_rows <= 8) return launch<Format, ClusterShape<1, 1>>(linear, limits, stream);
   if (linear.num_rows <= 16) return launch<Format, ClusterShape<2, 1>>(linear, limits, stream);
-  if (linear.num_rows <= 32) return launch<Format, ClusterShape<4, 1>>(linear, limits, stream);
-  return launch<Format, ClusterShape<8, 2>>(linear, limits, stream);
+  if (linear.num_rows <= 32) return launch<Format, ClusterShape<4, 1, true>>(linear, limits, stream);
+  return launch<Format, ClusterShape<8, 1, true>>(linear, limits, stream);
 }
 
 }  // namespace
@@ -243,8 +146,8 @@ cudaError_t read_num_clusters(const DeviceLimits& limits, int* num_clusters_out)
   const auto kernel = lowbit_cluster_kernel<Int4, ClusterShape<1, 1>>;
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel); status != cudaSuccess) return status;
-  constexpr int kBuiltFor = 90;
-  if (attributes.ptxVersion != kBuiltFor) return cudaSuccess;
+  constexpr int kBuiltFor = 90, kFewRegisters = 32;  // of a kernel whose code was left out
+  if (attributes.binaryVersion != kBuiltFor || attributes.numRegs <= kFewRegisters) return cudaSuccess;
   const size_t bytes = cluster_shared_bytes<ClusterShape<1, 1>>(limits, Turn::kFirst);
   return count_clusters(kernel, kClusterBlocks, ClusterShape<1, 1>::kThreads, bytes, num_clusters_out);
 }

@@ -137,26 +137,28 @@ struct Exchange {
     barrier_expect(received(index(batch)), num_owned(share.pieces_of_batch(batch)) * bytes_of_piece);
   }
 
-  /// Sends one piece's sums of token tiles [first_tile, first_tile + tiles of a warp).
-  template <class Shape>
-  __device__ void send_sums(int batch, int piece, int first_tile, const Sums<Shape>& sums) const {
+  /// Sends the sums of one row tile of a piece and token tiles [first_tile, first_tile + kTokenTiles).
+  template <int kTokenTiles>
+  __device__ void send_sums(int batch, int piece, int row_tile, int first_tile,
+                            const float4 (&sums)[kTokenTiles]) const {
     const int lane = threadIdx.x % kWarpSize, owner = piece & (num_slices() - 1);
-    if (batch >= num_buffers()) barrier_wait_in_cluster(credit(owner, batch), (turn(batch) - 1) % 2);
-    const int row_floats = received_row_floats(num_rows());
-    const int row = (piece - owner + slice()) * kPieceRows + lane / 4;
-    const uint32_t target =
-        address_in_block(buffer(batch), rank(owner)) + (row * row_floats + first_tile * kTokenTile + lane % 4 * 2) * 4;
+    const int row_bytes = received_row_floats(num_rows()) * 4;
+    const int row = (piece - owner + slice()) * kPieceRows + row_tile * kTileRows + lane / 4;
+    const int token = first_tile * kTokenTile + lane % 4 * 2;
+    const uint32_t target = address_in_block(buffer(batch), rank(owner)) + row * row_bytes + token * 4;
     const uint32_t barrier = address_in_block(received(index(batch)), rank(owner));
 #pragma unroll
-    for (int i = 0; i < Shape::kTokenTiles; ++i) {
-      if ((first_tile + i) * kTokenTile + lane % 4 * 2 >= num_rows()) continue;
-#pragma unroll
-      for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-        const uint32_t at = target + i * kTokenTile * 4 + tile * kTileRows * row_floats * 4;
-        send(at, sums[tile][i].x, sums[tile][i].y, barrier);
-        send(at + 8 * row_floats * 4, sums[tile][i].z, sums[tile][i].w, barrier);
-      }
+    for (int i = 0; i < kTokenTiles; ++i) {
+      if (token + i * kTokenTile >= num_rows()) continue;
+      send(target + i * kTokenTile * 4, sums[i].x, sums[i].y, barrier);
+      send(target + i * kTokenTile * 4 + kTileRows / 2 * row_bytes, sums[i].z, sums[i].w, barrier);
     }
+  }
+
+  /// Returns when the owner of a piece has room for the sums of a batch.
+  __device__ void wait_for_credit(int batch, int piece) const {
+    if (batch < num_buffers()) return;
+    barrier_wait_in_cluster(credit(piece & (num_slices() - 1), batch), (turn(batch) - 1) % 2);
   }
 
   __device__ void wait(int batch) const { barrier_wait_in_cluster(received(index(batch)), turn(batch) % 2); }

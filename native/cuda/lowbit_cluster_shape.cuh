@@ -6,25 +6,28 @@
 
 namespace pilotfish::cuda {
 
-/// Token tiles of a pass, and how many groups of eight warps share them; it changes no sum's order.
-template <int kTokenTilesValue, int kGroupsValue>
+/// Token tiles of a pass, and which warps multiply: groups of eight that share the tokens, a warp 32 rows; or, wide,
+/// four warpgroups, a warp 16 rows. It changes no sum's order.
+template <int kTokenTilesValue, int kGroupsValue, bool kIsWide = false>
 struct ClusterShape {
   static constexpr int kTokenTiles = kTokenTilesValue;
-  static constexpr int kGroups = kGroupsValue;
   static constexpr bool kSharedOffsets = kTokenTiles > 1;
-  static constexpr int kMultiplyingWarps = kGroups * kMaxGroupPieces;
+  static constexpr bool kIsExact = true;
+  static constexpr bool kIsSwizzled = kIsWide;
+  static constexpr int kMultiplyingWarps = kIsWide ? 16 : kGroupsValue * kMaxGroupPieces;
   static constexpr int kWeightWarp = kMultiplyingWarps;
   static constexpr int kFirstActivationWarp = kWeightWarp + 1;
-  static constexpr int kActivationWarps = kTokenTiles <= 4 ? 1 : 2;
+  static constexpr int kActivationWarps = kTokenTiles <= 4 || kIsWide ? 1 : 2;
   static constexpr int kThreads = (kFirstActivationWarp + kActivationWarps) * kWarpSize;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
   static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
-  static constexpr int kRegisters = kTokenTiles <= 2 ? 96 : kTokenTiles <= 4 ? 168 : 104;
+  static constexpr int kRegisters = kTokenTiles <= 2 ? 96 : kIsWide ? 112 : kTokenTiles <= 4 ? 168 : 104;
 
   struct Warp {  // what one warp multiplies
     static constexpr int kTokenTiles = kTokenTilesValue / kGroupsValue;
     static constexpr int kStageTiles = kTokenTilesValue;
     static constexpr bool kSharedOffsets = kTokenTilesValue > 1;
+    static constexpr bool kIsExact = true;
   };
 };
 

@@ -59,7 +59,7 @@ class Multiplier {
       const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
       barrier_wait(
-          Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
+          ThisStage::kIsPrepared ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
           position_.parity);
       if (is_mine) {
         const ChunkView chunk = {stage + warp_ * Format::kPieceBytes,

@@ -19,6 +19,7 @@ template <int kTokenTilesValue>
 struct Shape {
   static constexpr int kTokenTiles = kTokenTilesValue;
   static constexpr int kStageTiles = kTokenTiles;  // that a stage holds: here a warp multiplies all
+  static constexpr bool kIsSwizzled = false;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
   static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
   /// Many tokens: the offset sums of a stage are made once; few: each warp makes them again, which is sooner.
@@ -32,12 +33,25 @@ struct Shape {
 /// [block][token tile][4 lanes] float4 that multiplications start from.
 template <class Format, class Shape>
 struct Stage {
-  static constexpr int kRowBytes = kActivationRowBytes<Format>;
+  static constexpr bool kHasSums = Shape::kSharedOffsets && kNeedsOffsetSums<Format, Shape>;
+  /// Activations that the tensor cores read themselves must pass a fence.
+  static constexpr bool kIsPrepared = kHasSums || Shape::kIsSwizzled;
+  static constexpr int kTokens = Shape::kTokenTiles * kTokenTile;
+  static constexpr int kRowBytes = Shape::kIsSwizzled ? Format::kChunkColumns * 2 : kActivationRowBytes<Format>;
   static constexpr int kActivations = kMaxGroupPieces * Format::kPieceBytes;
-  static constexpr int kOffsetSums = kActivations + Shape::kTokenTiles * kTokenTile * kRowBytes;
-  static constexpr int kBytes =
-      kOffsetSums + (Shape::kSharedOffsets ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
+  static constexpr int kOffsetSums = kActivations + kTokens * kRowBytes;
+  static constexpr int kBytes = kOffsetSums + (kHasSums ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
   static_assert(kActivations % 16 == 0 && kOffsetSums % 16 == 0 && kBytes % 16 == 0);
+
+  /// Where 8 columns of a token lie in the activations: padded rows, or panels of 64 columns with rows of 128 bytes whose
+  /// 16-byte vectors are exchanged as wgmma expects it.
+  __device__ static int vector_at(int token, int vector) {
+    if constexpr (Shape::kIsSwizzled) {
+      return (vector / 8 * kTokens + token) * 128 + ((vector ^ token) % 8) * 16;
+    } else {
+      return token * kRowBytes + vector * 16;
+    }
+  }
 };
 
 struct Params {
@@ -141,6 +155,13 @@ struct ChunkCycle {
   int begin, end;
 };
 
+/// What this thread wrote, or saw written, to shared memory is there for wgmma.
+__device__ __forceinline__ void fence_for_tensor_cores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /// Copies activations into stages and prepares their offset sums.
 template <class Format, class Shape>
 class ActivationLoader {
@@ -170,9 +191,12 @@ class ActivationLoader {
         copy(filling.stage);
         filling.advance(num_stages_);
       }
-      if (!Shape::kSharedOffsets || unit < ahead) continue;
+      if (!ThisStage::kIsPrepared || unit < ahead) continue;
       barrier_wait(ring_.activations_landed(ready.stage), ready.parity);
-      sum_offsets(ready.stage);
+      if constexpr (Shape::kIsSwizzled) fence_for_tensor_cores();
+      if constexpr (ThisStage::kHasSums) sum_offsets(ready.stage);
+      __syncwarp();
+      if (lane_ == 0) barrier_arrive(ring_.offsets_ready(ready.stage));
       ready.advance(num_stages_);
     }
   }
@@ -191,13 +215,11 @@ class ActivationLoader {
     const int valid_bytes = column_ < k ? 16 : 0;
     const auto* source =
         static_cast<const __half*>(linear_.x) + (valid_bytes ? column_ : 0) + static_cast<size_t>(first_row()) * k;
-    uint32_t target = ring_.stages + stage * ThisStage::kBytes + ThisStage::kActivations +
-                      first_row() * ThisStage::kRowBytes + lane_ % kRowVectors * 16;
+    const uint32_t target = ring_.stages + stage * ThisStage::kBytes + ThisStage::kActivations;
 #pragma unroll 4
     for (int row = first_row(); row < linear_.num_rows; row += kRowsAtOnce) {
-      copy_16(target, source, valid_bytes);
+      copy_16(target + ThisStage::vector_at(row, lane_ % kRowVectors), source, valid_bytes);
       source += static_cast<size_t>(kRowsAtOnce) * k;
-      target += kRowsAtOnce * ThisStage::kRowBytes;
     }
     barrier_arrive_after_copies(ring_.activations_landed(stage));
     column_ += Format::kChunkColumns;
@@ -207,14 +229,14 @@ class ActivationLoader {
   /// Leaves the offset sums of a stage. All rows of a half tile are alike, so lanes 0 to 3 hold everything.
   __device__ void sum_offsets(int stage) const {
     const uint32_t at = ring_.stages + stage * ThisStage::kBytes;
-    const uint32_t lane_row = at + ThisStage::kActivations + lane_ % 8 * ThisStage::kRowBytes + lane_ / 8 * 16;
 #pragma unroll 2
     for (int tokens = warp_; tokens * kTokenTile < linear_.num_rows; tokens += Shape::kActivationWarps) {
       uint32_t x[Format::kBlocks][4];
       float4 sums[Format::kBlocks];
 #pragma unroll
       for (int block = 0; block < Format::kBlocks; ++block) {
-        load_matrices(x[block], lane_row + tokens * kTokenTile * ThisStage::kRowBytes + block * kBlockColumns * 2);
+        load_matrices(x[block], at + ThisStage::kActivations +
+                                    ThisStage::vector_at(tokens * kTokenTile + lane_ % 8, block * 4 + lane_ / 8));
       }
 #pragma unroll
       for (int block = 0; block < Format::kBlocks; ++block) sums[block] = offset_sums<Format>(x[block]);
@@ -224,8 +246,6 @@ class ActivationLoader {
         if (lane_ < 4) store_shared(target + block * Shape::kTokenTiles * 64, sums[block]);
       }
     }
-    __syncwarp();
-    if (lane_ == 0) barrier_arrive(ring_.offsets_ready(stage));
   }
 
   const LowbitLinear& linear_;
