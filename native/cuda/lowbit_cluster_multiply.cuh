@@ -37,10 +37,11 @@ class NarrowPart {
 
   __device__ void multiply(const uint8_t* stage) {
     const int lane = threadIdx.x % kWarpSize;
-    const ChunkView chunk = {stage + piece_ * Format::kPieceBytes,
-                             shared_address(stage) + ThisStage::kActivations +
-                                 (first_tile_ * kTokenTile + lane % 8) * ThisStage::kRowBytes + lane / 8 * 16,
-                             reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + first_tile_ * 4 + lane % 4};
+    const ChunkView chunk = {
+        stage + piece_ * Format::kPieceBytes,
+        shared_address(stage) + ThisStage::kActivations + (first_tile_ * kTokenTile + lane % 8) * ThisStage::kRowBytes +
+            lane / 8 * 16,
+        reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + first_tile_ * 4 + lane % 4};
     multiply_chunk<Format, Warp>(chunk, sums_);
   }
 

@@ -43,8 +43,8 @@ struct Stage {
   static constexpr int kBytes = kOffsetSums + (kHasSums ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
   static_assert(kActivations % 16 == 0 && kOffsetSums % 16 == 0 && kBytes % 16 == 0);
 
-  /// Where 8 columns of a token lie in the activations: padded rows, or panels of 64 columns with rows of 128 bytes whose
-  /// 16-byte vectors are exchanged as wgmma expects it.
+  /// Where 8 columns of a token lie in the activations: padded rows, or panels of 64 columns with rows of 128 bytes
+  /// whose 16-byte vectors are exchanged as wgmma expects it.
   __device__ static int vector_at(int token, int vector) {
     if constexpr (Shape::kIsSwizzled) {
       return (vector / 8 * kTokens + token) * 128 + ((vector ^ token) % 8) * 16;
