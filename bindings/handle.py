@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from ._ffi import ffi
 from .errors import InvalidArgumentError
@@ -52,12 +52,17 @@ class Handle:
         """
         if self._closed:
             raise InvalidArgumentError(f"the {self.noun} is closed")
-        if os.getpid() != self._owner:
+        if self.is_foreign:
             raise InvalidArgumentError(
                 f"the {self.noun} belongs to process {self._owner} and cannot be used in its fork {os.getpid()}: "
                 "load the bundle there, or start processes by spawn"
             )
         return self._pointer
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the handle belongs to."""
+        return os.getpid() != self._owner
 
     @property
     def closed(self) -> bool:
@@ -70,6 +75,10 @@ class Handle:
             if not self._closed:
                 self._closed = True
                 ffi.release(self._pointer)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses to be copied to another process."""
+        raise TypeError(f"the {self.noun} cannot be pickled or copied: load the bundle in each process")
 
     def __enter__(self) -> Self:
         return self
@@ -112,5 +121,5 @@ class RequestHandle(Handle):
     def cancel(self, cancel: Callable[[Any], None]) -> None:
         """Call ``cancel`` on the pointer unless it is closed, and keep it from being closed meanwhile."""
         with self._closing:
-            if not self._closed:
+            if not self._closed and not self.is_foreign:
                 cancel(self._pointer)

@@ -125,7 +125,7 @@ class Constraint:
         # After a path that is itself not allowed nothing may follow: its mask stays empty.
         self._move_to(path)
         if len(self._ahead) == len(path):
-            self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            self._matcher.unsafe_compute_mask_ptr(words.__array_interface__["data"][0], words.nbytes)
             self._check()
 
     def _move_to(self, path: Sequence[int]) -> None:

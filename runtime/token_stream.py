@@ -119,7 +119,7 @@ class TokenStream(Iterator[Event]):
     def _free(self) -> None:
         with self._lock:
             if not self._request.closed:
-                self._final_stats = self._read_stats()
+                self._final_stats = None if self._request.is_foreign else self._read_stats()
                 self._finish_reason = self._finish_reason or "cancelled"
                 self._request.close()
 
