@@ -38,7 +38,13 @@ INPUTS = (
 )
 ATTENTION_INPUTS = ("position_ids", "seq_starts", "context_lens", "block_table", "tree_mask")
 CACHE_AXES = ("num_blocks", "block_size", "num_kv_heads", "head_dim")
-CACHE_DTYPES = ("f16", "f32")
+CACHE_DTYPES = ("f16", "f32", "int8")
+
+
+def cache_port(name: str, dtype: str, num_kv_heads: int, head_dim: int) -> Port:
+    """A cache input; int8 is kept as bytes, with a scale of two bytes for each slot and head."""
+    is_int8 = dtype == "int8"
+    return Port(name, "u8" if is_int8 else dtype, (*CACHE_AXES[:2], num_kv_heads, head_dim + 2 * is_int8))
 
 
 def key_cache(layer: int) -> str:

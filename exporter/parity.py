@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 3  # graph, torch with the stored integers, torch with the original weights
 _BLOCK_SIZE = 16
-_CACHE_TYPES = {"f16": np.float16, "f32": np.float32}
+_CACHE_TYPES = {"f16": np.float16, "f32": np.float32, "int8": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)

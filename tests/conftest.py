@@ -62,9 +62,11 @@ def cache_bundles(
     """The tiny pair by the type of its caches."""
     from tiny_bundles import export_pair
 
-    folder = tmp_path_factory.mktemp("cache") / "bundle"
-    wide = export_pair(folder, checkpoints["target"], checkpoints["draft"], cache_dtype="f32")
-    return {"f16": tiny_bundle, "f32": wide}
+    def exported(cache_dtype: str) -> Path:
+        folder = tmp_path_factory.mktemp(cache_dtype) / "bundle"
+        return export_pair(folder, checkpoints["target"], checkpoints["draft"], cache_dtype=cache_dtype)
+
+    return {"f16": tiny_bundle, "f32": exported("f32"), "int8": exported("int8")}
 
 
 @pytest.fixture(scope="session")

@@ -91,8 +91,9 @@ def step_inputs(graph: GraphBuilder, config: Any, state_size: int, cache_dtype: 
     """Adds the inputs of a step graph."""
     shared = {port.name: graph.input(port.name, port.dtype, port.axes) for port in contract.INPUTS}
     features = graph.input("features", "f32", ("num_tokens", state_size))
-    axes = (*contract.CACHE_AXES[:2], config.num_key_value_heads, config.head_dim)
-    keys, values = (graph.input(name(0), cache_dtype, axes) for name in (contract.key_cache, contract.value_cache))
+    names = (contract.key_cache(0), contract.value_cache(0))
+    ports = [contract.cache_port(name, cache_dtype, config.num_key_value_heads, config.head_dim) for name in names]
+    keys, values = (graph.input(port.name, port.dtype, port.axes) for port in ports)
     return StepInputs(shared, features, (keys, values))
 
 

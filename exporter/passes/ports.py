@@ -42,8 +42,8 @@ def finish_ports(
     for node in attentions:
         heads, head_dim = node.attributes["num_kv_heads"].as_int(), node.attributes["head_dim"].as_int()
         for cache in (input_of(node, 8), input_of(node, 9)):
-            cache.type = _tensor(cache_dtype)
-            cache.shape = ir.Shape([*contract.CACHE_AXES[:2], heads, head_dim])
+            kept = contract.cache_port(str(cache.name), cache_dtype, heads, head_dim)
+            cache.type, cache.shape = _tensor(kept.dtype), ir.Shape(kept.axes)
             graph.inputs.append(cache)
     logits = graph.outputs[0]
     head = list(graph)[-1]  # check_fused has seen that it is the Linear that makes the logits

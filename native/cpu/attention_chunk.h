@@ -1,6 +1,8 @@
 // One chunk of 16 slots: which of them a row sees, and its keys and values as floats.
 #pragma once
 
+#include <cstring>
+
 #include "attention_kernels.h"
 #include "float16.h"
 #include "simd.h"
@@ -46,10 +48,10 @@ inline SplitView split_view(const RowView& view, int64_t split) {
   return part;
 }
 
-// Where the heads of 16 consecutive slots lie, in elements of the pool; slots from last_slot on repeat the one before
-// it.
+// Where the heads of 16 consecutive slots lie, as in CacheRow; slots from last_slot on repeat the one before it.
 struct ChunkAddresses {
   int64_t at[kChunkKeys];
+  int64_t scale_at[kChunkKeys];
 };
 
 // Walks the slots of a split chunk by chunk, fetching the next chunk's heads of `cache` while the caller works on this
@@ -78,11 +80,13 @@ class ChunkWalk {
     for (int64_t key = 0; key < kChunkKeys; ++key) {
       if (slot_ + key >= last_slot_) {
         next_.at[key] = next_.at[key - 1];
+        next_.scale_at[key] = next_.scale_at[key - 1];
         continue;
       }
-      const int64_t pool_slot = tile_.block_table[block] * pool_.block_size + offset;
-      next_.at[key] = (pool_slot * shape_.num_kv_heads + tile_.kv_head) * shape_.head_dim;
-      fetch(next_.at[key]);
+      const CacheRow row = cache_row(shape_, pool_, tile_.block_table[block], offset, tile_.kv_head);
+      next_.at[key] = row.at;
+      next_.scale_at[key] = row.scale_at;
+      fetch(row);
       if (++offset == pool_.block_size) {
         offset = 0;
         ++block;
@@ -90,9 +94,10 @@ class ChunkWalk {
     }
   }
 
-  void fetch(int64_t element) const {
-    const int64_t element_bytes = pool_.type == CacheType::kF32 ? 4 : 2;
-    const char* const head = static_cast<const char*>(cache_) + element * element_bytes;
+  void fetch(const CacheRow& row) const {
+    const int64_t element_bytes = pool_.type == CacheType::kF32 ? 4 : pool_.type == CacheType::kF16 ? 2 : 1;
+    const char* const head = static_cast<const char*>(cache_) + row.at * element_bytes;
+    if (pool_.type == CacheType::kInt8) __builtin_prefetch(static_cast<const char*>(cache_) + row.scale_at);
     for (int64_t byte = 0; byte < shape_.head_dim * element_bytes; byte += 64) __builtin_prefetch(head + byte);
   }
 
@@ -105,8 +110,39 @@ class ChunkWalk {
   ChunkAddresses next_;
 };
 
+inline float row_scale(const uint8_t* cache, int64_t at) {
+  uint16_t scale;
+  std::memcpy(&scale, cache + at, sizeof scale);
+  return half_to_float(scale);
+}
+
+// load_keys() of bytes
+inline void load_key_bytes(const uint8_t* keys, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  alignas(64) float scales[kChunkKeys];
+  for (int64_t key = 0; key < kChunkKeys; ++key) scales[key] = row_scale(keys, chunk.scale_at[key]);
+  int64_t done = 0;
+#if defined(__AVX2__)
+  const Floats scale = load(scales), offset = broadcast(kByteOffset);
+  for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
+    alignas(16) uint8_t columns[kChunkKeys][kChunkKeys];
+    transpose_bytes(keys + done, chunk.at, columns);
+    for (int64_t d = 0; d < kChunkKeys; ++d) {
+      store(out + (done + d) * kChunkKeys, mul(sub(load_bytes(columns[d]), offset), scale));
+    }
+  }
+#endif
+  for (int64_t key = 0; key < kChunkKeys; ++key) {
+    for (int64_t d = done; d < head_dim; ++d) {
+      out[d * kChunkKeys + key] = static_cast<float>(keys[chunk.at[key] + d] - kByteOffset) * scales[key];
+    }
+  }
+}
+
 // out[head_dim][16 keys]
 inline void load_keys(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  if (pool.type == CacheType::kInt8) {
+    return load_key_bytes(static_cast<const uint8_t*>(pool.keys), chunk, head_dim, out);
+  }
   if (pool.type == CacheType::kF32) {
     const auto keys = static_cast<const float*>(pool.keys);
     for (int64_t key = 0; key < kChunkKeys; ++key) {
@@ -126,6 +162,14 @@ inline void load_keys(const KvPool& pool, const ChunkAddresses& chunk, int64_t h
   }
 }
 
+inline void load_value_bytes(const uint8_t* value, float scale, int64_t head_dim, float* out) {
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    store(out + d, mul(sub(load_bytes(value + d), broadcast(kByteOffset)), broadcast(scale)));
+  }
+  for (; d < head_dim; ++d) out[d] = static_cast<float>(value[d] - kByteOffset) * scale;
+}
+
 // out[16 keys][padded head_dim], the padding zero
 inline void load_values(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
   const int64_t width = padded_head_dim(head_dim);
@@ -133,6 +177,9 @@ inline void load_values(const KvPool& pool, const ChunkAddresses& chunk, int64_t
     if (pool.type == CacheType::kF32) {
       const float* const value = static_cast<const float*>(pool.values) + chunk.at[key];
       for (int64_t d = 0; d < head_dim; ++d) out[d] = value[d];
+    } else if (pool.type == CacheType::kInt8) {
+      const auto* const bytes = static_cast<const uint8_t*>(pool.values);
+      load_value_bytes(bytes + chunk.at[key], row_scale(bytes, chunk.scale_at[key]), head_dim, out);
     } else {
       const uint16_t* const value = static_cast<const uint16_t*>(pool.values) + chunk.at[key];
       int64_t d = 0;

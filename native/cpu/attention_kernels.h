@@ -10,6 +10,7 @@ namespace pilotfish {
 
 inline constexpr int64_t kSplitKeys = 128;
 inline constexpr int64_t kChunkKeys = 16;  // slots converted to float at a time
+inline constexpr int kByteOffset = 128;    // a byte of an int8 cache is so much more than its integer
 
 // What a row sees: slots [first_slot, last_slot), then the rows of this pass whose bits are set in `tree`, row j of the
 // sequence being slot tree_slot + j.
@@ -33,6 +34,21 @@ struct AttentionTile {
   int64_t num_rows;
   int64_t kv_head;
 };
+
+// Where the head of a slot lies in a pool: in elements, for int8 in bytes; there the place of its scale too.
+struct CacheRow {
+  int64_t at;
+  int64_t scale_at;
+};
+
+inline CacheRow cache_row(const AttentionShape& shape, const KvPool& pool, int64_t block, int64_t slot_of_block,
+                          int64_t kv_head) {
+  const int64_t block_rows = pool.block_size * shape.num_kv_heads;
+  const int64_t row = slot_of_block * shape.num_kv_heads + kv_head;
+  if (pool.type != CacheType::kInt8) return {(block * block_rows + row) * shape.head_dim, 0};
+  const int64_t first = block * block_rows * (shape.head_dim + 2);
+  return {first + row * shape.head_dim, first + block_rows * shape.head_dim + 2 * row};
+}
 
 constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 

@@ -2,6 +2,8 @@
 // simd.h and with scalar code that a compiler may vectorise but not reorder.
 #pragma once
 
+#include <cstring>
+
 #include "attention_kernels.h"
 #include "float16.h"
 #include "rms_norm.h"
@@ -34,14 +36,34 @@ inline void rotate_head(const AttentionShape& shape, const float* cos, const flo
   }
 }
 
-// Writes a head to element `at` of keys or values.
-inline void write_cache(const KvPool& pool, void* cache, int64_t at, const float* head, int64_t head_dim) {
+// Writes a head as bytes, and its scale: the largest magnitude / 127 as f16, at most f16's largest number.
+inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8_t* scale_out) {
+  float most = 0;
+  for (int64_t d = 0; d < head_dim; ++d) most = __builtin_fabsf(head[d]) > most ? __builtin_fabsf(head[d]) : most;
+  const uint16_t scale = float_to_half((most < 65504.0f ? most : 65504.0f) / 127.0f);
+  std::memcpy(scale_out, &scale, sizeof scale);
+  const Floats inverse = broadcast(half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f);
+  for (int64_t d = 0; d < head_dim; d += kLanes) {
+    const int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
+    const Floats scaled = mul(load_first(head + d, count), inverse);
+    alignas(64) float integers[kLanes];
+    store(integers, round(min(max(scaled, broadcast(-127.0f)), broadcast(127.0f))));
+    for (int64_t i = 0; i < count; ++i) out[d + i] = static_cast<uint8_t>(static_cast<int>(integers[i]) + kByteOffset);
+  }
+}
+
+// Writes a head to a row of keys or values.
+inline void write_cache(const KvPool& pool, void* cache, const CacheRow& row, const float* head, int64_t head_dim) {
   if (pool.type == CacheType::kF32) {
-    float* const out = static_cast<float*>(cache) + at;
+    float* const out = static_cast<float*>(cache) + row.at;
     for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d];
     return;
   }
-  uint16_t* const out = static_cast<uint16_t*>(cache) + at;
+  if (pool.type == CacheType::kInt8) {
+    auto* const bytes = static_cast<uint8_t*>(cache);
+    return write_bytes(head, head_dim, bytes + row.at, bytes + row.scale_at);
+  }
+  uint16_t* const out = static_cast<uint16_t*>(cache) + row.at;
   int64_t d = 0;
   for (; d + kLanes <= head_dim; d += kLanes) store_halves(out + d, load(head + d));
   for (; d < head_dim; ++d) out[d] = float_to_half(head[d]);
@@ -61,7 +83,7 @@ inline void prepare_row(const AttentionShape& shape, const KvPool& pool, const A
   }
   for (int64_t h = 0; h < shape.num_kv_heads; ++h, head += head_dim) {
     alignas(64) float key[kMaxHeadDim];
-    const int64_t at = (slot * shape.num_kv_heads + h) * head_dim;
+    const CacheRow at = cache_row(shape, pool, slot / pool.block_size, slot % pool.block_size, h);
     normalise_head(head, rows.k_norm, head_dim, shape.norm_epsilon, key);
     rotate_head(shape, cos, sin, key);
     write_cache(pool, pool.keys, at, key, head_dim);

@@ -11,7 +11,7 @@ namespace pilotfish {
 inline constexpr int64_t kMaxHeadDim = 256;
 
 enum class RotaryStyle { kHalves, kPairs };
-enum class CacheType { kF16, kF32 };
+enum class CacheType { kF16, kF32, kInt8 };
 
 struct AttentionShape {
   int64_t num_heads;
@@ -27,7 +27,8 @@ struct AttentionShape {
   int64_t group_size() const { return num_heads / num_kv_heads; }
 };
 
-// keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place.
+// keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place; int8: head_dim + 2 bytes, of which
+// a block has all integers first, each 128 more than it stands for, and then an f16 scale for each slot and head.
 struct KvPool {
   CacheType type;
   void* keys;

@@ -38,6 +38,11 @@ inline void store_halves(uint16_t* to, Floats value) {
   _mm_storeu_si128(target, _mm256_cvtps_ph(value.low, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(target + 1, _mm256_cvtps_ph(value.high, _MM_FROUND_TO_NEAREST_INT));
 }
+inline Floats load_bytes(const uint8_t* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
 
 inline Floats add(Floats a, Floats b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
 inline Floats sub(Floats a, Floats b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }

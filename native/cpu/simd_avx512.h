@@ -25,6 +25,9 @@ inline Floats load_halves(const uint16_t* from) {
 inline void store_halves(uint16_t* to, Floats value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
+inline Floats load_bytes(const uint8_t* from) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
 
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }

@@ -42,6 +42,9 @@ inline Floats load_halves(const uint16_t* from) {
 inline void store_halves(uint16_t* to, Floats value) {
   for (int l = 0; l < 16; ++l) to[l] = float_to_half(value.lane[l]);
 }
+inline Floats load_bytes(const uint8_t* from) {
+  return make([&](int l) { return static_cast<float>(from[l]); });
+}
 
 inline Floats add(Floats a, Floats b) {
   return make([&](int l) { return a.lane[l] + b.lane[l]; });

@@ -1,4 +1,4 @@
-// Sixteen columns of sixteen half-precision rows, transposed and widened. For AVX2 with F16C and above.
+// Sixteen columns of sixteen rows of halves, transposed and widened, or of bytes. For AVX2 with F16C and above.
 #pragma once
 
 #include <immintrin.h>
@@ -23,6 +23,23 @@ inline void transpose_eight(__m256i (&rows)[8]) {
   for (int i = 0; i < 4; ++i) {
     rows[2 * i] = _mm256_unpacklo_epi64(quads[i], quads[4 + i]);
     rows[2 * i + 1] = _mm256_unpackhi_epi64(quads[i], quads[4 + i]);
+  }
+}
+
+// from[at[row] + column], 16 x 16, to out[column][row]. Each of four rounds moves one bit of the row's number behind
+// the column's.
+inline void transpose_bytes(const uint8_t* from, const int64_t* at, uint8_t (*out)[16]) {
+  __m128i rows[16], mixed[16];
+  for (int row = 0; row < 16; ++row) rows[row] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at[row]));
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      mixed[2 * i] = _mm_unpacklo_epi8(rows[i], rows[i + 8]);
+      mixed[2 * i + 1] = _mm_unpackhi_epi8(rows[i], rows[i + 8]);
+    }
+    for (int i = 0; i < 16; ++i) rows[i] = mixed[i];
+  }
+  for (int column = 0; column < 16; ++column) {
+    _mm_store_si128(reinterpret_cast<__m128i*>(out[column]), rows[column]);
   }
 }
 

@@ -1,4 +1,4 @@
-// The inputs of PagedAttention, the same for every provider but for the types of cache that its kernels have.
+// The inputs of PagedAttention, the same for every provider; kernels check which types of cache they have.
 #pragma once
 
 #include <array>

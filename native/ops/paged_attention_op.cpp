@@ -10,15 +10,22 @@ using namespace attention_input;
 
 constexpr int64_t kMaxTreeRows = 64;
 
+CacheType cache_type(ONNXTensorElementDataType type) {
+  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16) return CacheType::kF16;
+  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) return CacheType::kF32;
+  require(type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, "key_cache has element type ", type,
+          ", not f16 (10), f32 (1) or u8 (2)");
+  return CacheType::kInt8;
+}
+
 KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {
-  require(keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 || keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-          "key_cache has element type ", keys.type, ", not f16 (10) or f32 (1)");
+  const CacheType type = cache_type(keys.type);
   require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, shape.head_dim});
-  require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, shape.head_dim});
+  const int64_t width = type == CacheType::kInt8 ? shape.head_dim + 2 : shape.head_dim;
+  require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, width});
+  require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, width});
   require(keys.dims[1] > 0, "key_cache has shape ", keys, ": blocks without slots");
-  const bool is_half = keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-  return {is_half ? CacheType::kF16 : CacheType::kF32, keys.data, values.data, keys.dims[1]};
+  return {type, keys.data, values.data, keys.dims[1]};
 }
 
 void check_starts(const AttentionRows& rows) {

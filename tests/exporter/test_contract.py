@@ -45,7 +45,8 @@ def test_caches_and_logits(text: str) -> None:
     rows = table(text, "| name | type, shape | meaning |")
     cache = next(row for row in rows if "cache" in row[0])
     assert cache[0] == f"`{contract.key_cache('{i}')}`, `{contract.value_cache('{i}')}`"
-    assert cache[1] == f"{' or '.join(contract.CACHE_DTYPES)} [{', '.join(contract.CACHE_AXES)}]"
+    *dtypes, last = contract.CACHE_DTYPES
+    assert cache[1] == f"{', '.join(dtypes)} or {last} [{', '.join(contract.CACHE_AXES)}]"
     port = contract.logits_port()
     assert rows[-1][:2] == [f"-> `{port.name}`", f"{port.dtype} [{', '.join(port.axes)}]"]
 

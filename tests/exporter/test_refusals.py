@@ -149,7 +149,7 @@ def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
     [
         (lambda: ModelFormats(linear="int3"), "linear format is 'int3'; choose one of int4"),
         (lambda: ModelFormats(lm_head=""), "lm_head format is ''"),
-        (lambda: ExportOptions(cache_dtype="int8"), "cache_dtype is 'int8'"),
+        (lambda: ExportOptions(cache_dtype="int4"), "cache_dtype is 'int4'"),
         (lambda: ExportOptions(max_positions=0), "max_positions is 0"),
         (lambda: ExportOptions(parity_tokens=5), "parity_tokens is 5"),
         (lambda: ExportOptions(draft_vocab=0), "draft_vocab is 0"),

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-from reference.paged_attention import Attention, Pass, rotary_tables
+from reference.paged_attention import Attention, Pass, int8_views, rotary_tables
 from reference.run_op import OpRunner
 
 if TYPE_CHECKING:
@@ -37,8 +37,16 @@ class Cache:
         for seq, count in enumerate(need):
             self.table[seq, :count], ids = ids[:count], ids[count:]
         shape = (sum(need) + 3, block_size, attention.num_kv_heads, attention.head_dim)
-        self.keys = self.rng.standard_normal(shape).astype(dtype)
-        self.values = self.rng.standard_normal(shape).astype(dtype)
+        self.keys, self.values = self._pool(shape, dtype), self._pool(shape, dtype)
+
+    def _pool(self, shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
+        if dtype is not np.uint8:
+            return self.rng.standard_normal(shape).astype(dtype)
+        pool = np.zeros((*shape[:-1], shape[-1] + 2), np.uint8)
+        integers, scales = int8_views(pool)
+        integers[:] = self.rng.integers(1, 256, shape)
+        scales[:] = self.rng.uniform(0.005, 0.03, shape[:-1])
+        return pool
 
 
 def make_pass(

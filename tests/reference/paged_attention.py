@@ -83,21 +83,50 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
         _rotate(k, attention, inputs.cos[position], inputs.sin[position])
         queries[row] = q
         slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + _index(inputs, seq, row)))
-        inputs.key_cache[slots[-1]] = k
-        inputs.value_cache[slots[-1]] = qkv[row, heads + kv_heads :]
+        _write(inputs.key_cache, slots[-1], k)
+        _write(inputs.value_cache, slots[-1], qkv[row, heads + kv_heads :])
     out = np.zeros((num_tokens, heads, dim))
     for seq, row in _rows(inputs):
         seen = [_slot(inputs, seq, slot) for slot in _visible(attention, inputs, seq, row)]
         for head in range(heads):
             kv = head // (heads // kv_heads)
-            keys = np.array([inputs.key_cache[slot][kv] for slot in seen], np.float64)
-            values = np.array([inputs.value_cache[slot][kv] for slot in seen], np.float64)
+            keys = np.array([_read(inputs.key_cache, slot, kv) for slot in seen])
+            values = np.array([_read(inputs.value_cache, slot, kv) for slot in seen])
             scores = keys @ queries[row, head] * attention.scale
             if attention.softcap:
                 scores = attention.softcap * np.tanh(scores / attention.softcap)
             weights = np.exp(scores - scores.max())
             out[row, head] = weights @ values / weights.sum()
     return out.reshape(num_tokens, -1)
+
+
+def int8_views(cache: NDArray[np.generic]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
+    """Bytes [num_blocks, block_size, num_kv_heads, head_dim] and scales of an int8 cache; both write to it."""
+    num_blocks, block_size, kv_heads, width = cache.shape
+    blocks = cache.reshape(num_blocks, -1)
+    num_bytes = block_size * kv_heads * (width - 2)
+    integers = blocks[:, :num_bytes].reshape(num_blocks, block_size, kv_heads, width - 2)
+    return integers, blocks[:, num_bytes:].view(np.float16).reshape(num_blocks, block_size, kv_heads)
+
+
+def _write(cache: NDArray[np.generic], slot: tuple[int, int], heads: NDArray[np.float64]) -> None:
+    if cache.dtype != np.uint8:
+        cache[slot] = heads
+        return
+    integers, scales = int8_views(cache)
+    heads = heads.astype(np.float32)
+    scale = (np.abs(heads).max(axis=1) / np.float32(127)).astype(np.float16)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(scale > 0, np.float32(1) / scale.astype(np.float32), 0)
+    integers[slot] = np.rint(np.clip(heads * inverse[:, None], -127, 127)) + 128
+    scales[slot] = scale
+
+
+def _read(cache: NDArray[np.generic], slot: tuple[int, int], kv_head: int) -> NDArray[np.float64]:
+    if cache.dtype != np.uint8:
+        return cache[slot][kv_head].astype(np.float64)
+    integers, scales = int8_views(cache)
+    return (integers[slot][kv_head].astype(np.float64) - 128) * float(scales[slot][kv_head])
 
 
 def _rows(inputs: Pass) -> list[tuple[int, int]]:

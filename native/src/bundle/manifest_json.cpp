@@ -69,8 +69,10 @@ std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32
 
 CacheType parse_cache_type(const Node& node) {
   const std::string type = node.text("cache_dtype");
-  if (type != "f16" && type != "f32") node.wrong("cache_dtype", "f16 or f32", type);
-  return type == "f16" ? CacheType::kF16 : CacheType::kF32;
+  if (type == "f16") return CacheType::kF16;
+  if (type == "f32") return CacheType::kF32;
+  if (type != "int8") node.wrong("cache_dtype", "f16, f32 or int8", type);
+  return CacheType::kInt8;
 }
 
 }  // namespace pilotfish

@@ -8,16 +8,21 @@ namespace pilotfish {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32
+constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32, -0.07 as int8 with that scale
 
-size_t element_bytes(const ModelEntry& model) { return model.cache_type == CacheType::kF16 ? 2 : 4; }
+ONNXTensorElementDataType element_type(CacheType type) {
+  if (type == CacheType::kInt8) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+  return type == CacheType::kF16 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+}
 
 }  // namespace
 
 KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
                  std::shared_ptr<CudaDevice> device)
     : block_size_(block_size),
-      block_bytes_(element_bytes(model) * block_size * model.num_kv_heads * model.head_dim),
+      scale_bytes_(model.cache_type == CacheType::kInt8 ? 2 * model.num_kv_heads : 0),
+      slot_bytes_(cache_row_bytes(model.cache_type, model.head_dim) * model.num_kv_heads - scale_bytes_),
+      block_bytes_((slot_bytes_ + scale_bytes_) * block_size),
       pool_bytes_((block_bytes_ * num_blocks + kPageBytes - 1) / kPageBytes * kPageBytes),
       device_(std::move(device)) {
   const size_t num_bytes = pool_bytes_ * 2 * model.num_layers;
@@ -27,9 +32,9 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
   } else {
     pools_ = pages_.emplace(num_bytes, Pages::Size::kSmall).data();
   }
-  const std::array<int64_t, 4> shape{num_blocks, block_size, model.num_kv_heads, model.head_dim};
-  const auto type =
-      model.cache_type == CacheType::kF16 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  const int64_t width = model.head_dim + (model.cache_type == CacheType::kInt8 ? 2 : 0);
+  const std::array<int64_t, 4> shape{num_blocks, block_size, model.num_kv_heads, width};
+  const ONNXTensorElementDataType type = element_type(model.cache_type);
   for (int32_t pool = 0; pool < 2 * model.num_layers; ++pool) {
     const std::string name = (pool % 2 == 0 ? "key_cache." : "value_cache.") + std::to_string(pool / 2);
     std::byte* const data = pools_ + pool * pool_bytes_;
@@ -39,16 +44,20 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
   }
 }
 
-size_t KvCache::slot_offset(std::span<const int32_t> block_table, int32_t index) const noexcept {
-  return block_table[index / block_size_] * block_bytes_ + index % block_size_ * (block_bytes_ / block_size_);
+void KvCache::copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to) {
+  const auto offset = [&](int32_t index, size_t first, size_t width) {
+    return block_table[index / block_size_] * block_bytes_ + first + index % block_size_ * width;
+  };
+  copy_bytes(offset(from, 0, slot_bytes_), offset(to, 0, slot_bytes_), slot_bytes_);
+  if (scale_bytes_ == 0) return;
+  const size_t scales = block_size_ * slot_bytes_;
+  copy_bytes(offset(from, scales, scale_bytes_), offset(to, scales, scale_bytes_), scale_bytes_);
 }
 
-void KvCache::copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to) {
-  const size_t source = slot_offset(block_table, from), target = slot_offset(block_table, to);
-  const size_t slot_bytes = block_bytes_ / block_size_;
-  if (device_) return device_->copy(pools_ + target, pools_ + source, pool_bytes_, slot_bytes, tensors_.size());
+void KvCache::copy_bytes(size_t source, size_t target, size_t num_bytes) {
+  if (device_) return device_->copy(pools_ + target, pools_ + source, pool_bytes_, num_bytes, tensors_.size());
   for (size_t pool = 0; pool < tensors_.size(); ++pool) {
-    std::memcpy(pools_ + pool * pool_bytes_ + target, pools_ + pool * pool_bytes_ + source, slot_bytes);
+    std::memcpy(pools_ + pool * pool_bytes_ + target, pools_ + pool * pool_bytes_ + source, num_bytes);
   }
 }
 
@@ -60,12 +69,7 @@ void KvCache::fill(int32_t block_id) {
 }
 
 void KvCache::copy(int32_t from_block, int32_t to_block) {
-  std::byte* const source = pools_ + from_block * block_bytes_;
-  std::byte* const target = pools_ + to_block * block_bytes_;
-  if (device_) return device_->copy(target, source, pool_bytes_, block_bytes_, tensors_.size());
-  for (size_t pool = 0; pool < tensors_.size(); ++pool) {
-    std::memcpy(target + pool * pool_bytes_, source + pool * pool_bytes_, block_bytes_);
-  }
+  copy_bytes(from_block * block_bytes_, to_block * block_bytes_, block_bytes_);
 }
 
 }  // namespace pilotfish

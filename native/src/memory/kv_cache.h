@@ -17,7 +17,7 @@ namespace pilotfish {
 
 class KvCache {
  public:
-  // Binds key_cache.{layer} and value_cache.{layer}: [num_blocks, block_size, num_kv_heads, head_dim], zero at first.
+  // Binds key_cache.{layer} and value_cache.{layer} of GRAPH.md, zero at first.
   // `device` is nullptr on the CPU.
   KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
           std::shared_ptr<CudaDevice> device);
@@ -31,10 +31,12 @@ class KvCache {
   void copy(int32_t from_block, int32_t to_block);
 
  private:
-  // Of a slot in the first pool, in bytes.
-  size_t slot_offset(std::span<const int32_t> block_table, int32_t index) const noexcept;
+  // Copies bytes of every pool, from offset to offset.
+  void copy_bytes(size_t source, size_t target, size_t num_bytes);
 
   const int32_t block_size_;
+  size_t scale_bytes_;  // of a slot of one layer's keys or values; int8
+  size_t slot_bytes_;   // its elements
   size_t block_bytes_;  // of one layer's keys or values
   size_t pool_bytes_;   // the same of all blocks, rounded up to a page
   const std::shared_ptr<CudaDevice> device_;

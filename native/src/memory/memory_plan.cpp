@@ -20,8 +20,7 @@ constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code a
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 uint64_t cache_bytes_per_token(const ModelEntry& model) {
-  const uint64_t element = model.cache_type == CacheType::kF16 ? 2 : 4;
-  return 2 * element * model.num_layers * model.num_kv_heads * model.head_dim;
+  return 2 * cache_row_bytes(model.cache_type, model.head_dim) * model.num_layers * model.num_kv_heads;
 }
 
 // Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and

@@ -30,8 +30,7 @@ ModelEntry cache_entry(const HeadCacheEntry& cache) {
 }  // namespace
 
 uint64_t StepGraph::cache_bytes_per_token(const HeadCacheEntry& cache) noexcept {
-  const uint64_t element = cache.type == CacheType::kF16 ? 2 : 4;
-  return 2 * element * cache.num_kv_heads * cache.head_dim;
+  return 2 * cache_row_bytes(cache.type, cache.head_dim) * cache.num_kv_heads;
 }
 
 StepGraph::StepGraph(const Head& head, const ModelLimits& limits)
