@@ -39,7 +39,7 @@ class Engine:
     """A bundle, loaded and ready to generate.
 
     It may be used from several threads; they take turns round by round. While the native engine works, other Python
-    threads run.
+    threads run. It belongs to its process: a fork cannot use it, and loads the bundle itself.
     """
 
     def __init__(
