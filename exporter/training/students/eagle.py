@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
 from pilotfish.exporter.training.errors import TrainingOptionError
 from pilotfish.exporter.training.student import Student, shifted
 
+from .chains import Chains, positions_of
 from .head_files import save_head
 
 if TYPE_CHECKING:
@@ -58,34 +59,31 @@ def layer_config(shape: EagleShape, target: Target) -> LlamaConfig:
 
 
 class _Attention(nn.Module):
-    """Rotary attention; keys and values of earlier steps come in as lists, and its own are added to them."""
+    """The projections of rotary attention; what is attended to is the chains' affair."""
 
     def __init__(self, config: Any, columns: int) -> None:
         super().__init__()
         self._size, width = config.head_dim, config.num_attention_heads * config.head_dim
         keys = config.num_key_value_heads * config.head_dim
-        self._groups = config.num_attention_heads // config.num_key_value_heads
         self.q_proj = nn.Linear(columns, width, bias=False)
         self.k_proj = nn.Linear(columns, keys, bias=False)
         self.v_proj = nn.Linear(columns, keys, bias=False)
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
 
-    def forward(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor], visible: Tensor, earlier: list[tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        """X [rows, length, columns] -> [rows, length, hidden]."""
-        query, key, value = (
-            projection(x).unflatten(-1, (-1, self._size)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        query, key = apply_rotary_pos_emb(query, key, *rotary)
-        earlier.append(
-            (key.to(value.dtype).repeat_interleave(self._groups, 1), value.repeat_interleave(self._groups, 1))
-        )
-        keys, values = (torch.cat(parts, dim=2) for parts in zip(*earlier, strict=True))
-        attended = functional.scaled_dot_product_attention(query.to(value.dtype), keys, values, attn_mask=visible)
-        result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
-        return result
+    def keys(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """X [..., columns] -> keys and values [..., key/value heads, size]."""
+        value = self.v_proj(x).unflatten(-1, (-1, self._size))
+        return self._rotated(self.k_proj(x), rotary).to(value.dtype), value
+
+    def queries(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        """X [..., columns] -> [..., heads, size]."""
+        projected = self.q_proj(x)
+        return self._rotated(projected, rotary).to(projected.dtype)
+
+    def _rotated(self, projected: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        split = projected.unflatten(-1, (-1, self._size))
+        cos, sin = (part.unsqueeze(-2) for part in rotary)
+        return split * cos + rotate_half(split) * sin  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _Layer(nn.Module):
@@ -102,10 +100,13 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = LlamaRMSNorm(hidden, config.rms_norm_eps)
         self.mlp = LlamaMLP(config)  # type: ignore[no-untyped-call]
 
-    def forward(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
-        """Embeddings and states [rows, length, hidden] -> next states."""
-        x = torch.cat([self.input_layernorm(token), self.hidden_norm(state)], dim=-1) if self._joins else state
-        state = state + self.self_attn(x, *attention)
+    def attended(self, token: Tensor, state: Tensor) -> Tensor:
+        """What is attended to, of embeddings and states [..., hidden]."""
+        return torch.cat([self.input_layernorm(token), self.hidden_norm(state)], dim=-1) if self._joins else state
+
+    def next(self, state: Tensor, found: Tensor) -> Tensor:
+        """States and what their attention found [..., hidden] -> next states."""
+        state = state + self.self_attn.o_proj(found)
         result: Tensor = state + self.mlp(self.post_attention_layernorm(state))
         return result
 
@@ -159,30 +160,40 @@ class EagleStudent(Student):
         return _DRAFT_CHAIN
 
     def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:
-        """Unrolls `depth` steps over the text's own tokens."""
-        shape, guesses = self._shape, []
-        earlier: list[tuple[Tensor, Tensor]] = []
-        state = self.fc(torch.cat(seen.streams, dim=-1)) if self._is_third else seen.hidden
-        if self.training and shape.noise:
-            state = state + (torch.rand_like(state) * 2 - 1) * shape.noise
-        visible, itself = _visible(batch), torch.eye(state.shape[1], dtype=torch.bool, device=state.device)
-        positions = batch.position_ids
-        if positions is None:
-            positions = torch.arange(state.shape[1], device=state.device)[None]
+        """Unrolls `depth` steps over the text's own tokens, from where the position after is scored; zero elsewhere."""
+        chains, attention = Chains(batch, depth), self._layer.self_attn
+        state = self._incoming(seen)
+        joined = self._joined(shifted(seen.embedded, -1), state)
+        x = self._layer.attended(shifted(seen.embedded, -1), joined)
+        chains.begin(*attention.keys(x, self._rotary(x, positions_of(batch))))
+        joined, x = chains.gather(joined), chains.gather(x)
+        guesses = []
         for step in range(depth):
-            token = shifted(seen.embedded, -1 - step)
-            rotary = self._rotary(state, positions + step)
             if step:
-                visible = torch.cat([visible, itself.expand(len(visible), 1, -1, -1)], dim=-1)
-            state = self._step(token, state, rotary, visible, earlier)
-            guesses.append((self.norm(state), self.lm_head.weight) if self._is_third else (state, target_head))
+                token = chains.gather(shifted(seen.embedded, -1 - step))
+                joined = self._joined(token, state)
+                x = self._layer.attended(token, joined)
+            rotary = tuple(part[0] for part in self._rotary(x, chains.positions[None] + step))
+            if step:
+                chains.extend(*attention.keys(x, rotary))
+            state = self._layer.next(joined, chains.attend(attention.queries(x, rotary)))
+            guessed = self.norm(state) if self._is_third else state
+            guesses.append((chains.scatter(guessed), self.lm_head.weight if self._is_third else target_head))
         return guesses
 
-    def _step(self, token: Tensor, state: Tensor, *attention: Any) -> Tensor:
-        if self._is_third:
-            return cast("Tensor", self.midlayer(token, state, *attention))
-        joined = self.fc(torch.cat([token, state], dim=-1))
-        return cast("Tensor", self.layers[0](token, joined, *attention))
+    @property
+    def _layer(self) -> Any:
+        return self.midlayer if self._is_third else self.layers[0]
+
+    def _incoming(self, seen: Seen) -> Tensor:
+        state: Tensor = self.fc(torch.cat(seen.streams, dim=-1)) if self._is_third else seen.hidden
+        if self.training and self._shape.noise:
+            state = state + (torch.rand_like(state) * 2 - 1) * self._shape.noise
+        return state
+
+    def _joined(self, token: Tensor, state: Tensor) -> Tensor:
+        """The layer's state: an EAGLE-1 head makes it of embedding and state."""
+        return state if self._is_third else cast("Tensor", self.fc(torch.cat([token, state], dim=-1)))
 
     def penalty(self, state: Tensor, target_state: Tensor, weight: Tensor) -> Tensor | None:
         """Smooth L1 to the target's state."""
@@ -241,13 +252,3 @@ def _taps(shape: EagleShape, num_layers: int) -> tuple[int, ...]:
             f"{num_layers}"
         )
     return taps
-
-
-def _visible(batch: Batch) -> Tensor:
-    """Bool [rows or 1, 1, queries, keys]: earlier positions of the same text and the position itself."""
-    length, device = batch.token_ids.shape[1], batch.token_ids.device
-    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None]
-    if batch.position_ids is None:
-        return causal[:, None]
-    text = (batch.position_ids == 0).cumsum(1)
-    return (causal & (text[:, :, None] == text[:, None]))[:, None]
