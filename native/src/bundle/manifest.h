@@ -70,16 +70,16 @@ struct HeadCacheEntry {
   CacheType type;
 };
 
-struct HeadEntry {
-  HeadKind kind;
-  std::map<std::string, FileEntry, std::less<>> graphs;  // by role
-  FileEntry weights;
 // A tensor of a head's graphs that is one of the target's.
 struct SharedTensor {
   std::string name;  // in the graphs
   TensorEntry target;
 };
 
+struct HeadEntry {
+  HeadKind kind;
+  std::map<std::string, FileEntry, std::less<>> graphs;  // by role
+  FileEntry weights;
   std::vector<TensorEntry> tensors;
   std::vector<int32_t> taps;  // the target's
   int32_t num_predictions;    // tokens a path can have; 0: as many as the caller steps for
@@ -87,11 +87,11 @@ struct SharedTensor {
   int32_t num_logits;
   std::vector<int32_t> logit_ids;  // as a model's
   std::optional<HeadCacheEntry> cache;
+  std::vector<SharedTensor> shared;
 
   // Packed bytes that a pass reads, as a model's.
   uint64_t pass_weight_bytes() const;
   // Whether it has a decoder layer, whose keys and values are cached.
-  std::vector<SharedTensor> shared;
   bool has_layer() const noexcept { return kind != HeadKind::kMedusa && kind != HeadKind::kMlpSpeculator; }
 };
 
