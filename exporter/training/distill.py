@@ -91,7 +91,7 @@ class _Run:
             time_is_up=self._time.is_up,
         )
         with self._clock.phase("training"):
-            trainer.run()
+            student = trainer.run()
         with self._clock.phase("evaluation"):
             summaries = tuple(_summary(trainer, data) for data in stages)
             prompts = self._evaluate_prompts(target, student)

@@ -7,6 +7,7 @@ Rows and learning rates are functions of the step, so a run that continues from 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import time
 from typing import TYPE_CHECKING
@@ -72,7 +73,10 @@ class Trainer:
     ) -> None:
         self._options, self._accelerator, self._stages = options, accelerator, stages
         self._progress, self._time_is_up = progress, time_is_up
-        self._student = student.to(accelerator.device)
+        self._target = target
+        # fully_shard changes a module in place: what is evaluated and saved in the end is a whole one
+        self._student = copy.deepcopy(student).to(accelerator.device) if accelerator.is_fsdp2 else student
+        student = student.to(accelerator.device)
         self._module, self._optimizer = accelerator.prepare(student, new_optimizer(student, accelerator.device))
         self._passes = Passes(accelerator, target, self._module, student)
         self.state = TrainingState()
@@ -89,8 +93,8 @@ class Trainer:
             for data in stages
         ]
 
-    def run(self) -> None:
-        """Trains all stages; the student then has the best weights of the last one.
+    def run(self) -> Student:
+        """Trains all stages; returns the student with the best weights of the last one.
 
         Raises:
             DivergedError: the loss is not finite; nothing of that step is kept.
@@ -108,6 +112,9 @@ class Trainer:
                 self._after_step(data)
             self._end_stage(data)
         load_best(self._student, self._best_path)
+        if self._accelerator.is_fsdp2:
+            self._passes = Passes(self._accelerator, self._target, self._student, self._student)
+        return self._student
 
     def evaluate(self, data: StageData) -> AcceptanceCounts:
         """Counts over a stage's held-out rows with the present weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from typing import TYPE_CHECKING, Any
@@ -50,20 +51,35 @@ def new_accelerator(options: TrainOptions) -> Accelerator:
     """The processes of this run, one without a launcher.
 
     Raises:
-        TrainingOptionError: a GPU was asked for and there is none, or a launcher asked for sharding.
+        TrainingOptionError: a GPU was asked for and there is none, or a launcher asked for sharding that is not FSDP2's
+            on GPUs.
     """
     if options.device == "cuda" and not torch.cuda.is_available():
         raise TrainingOptionError("device is 'cuda'; this torch sees no GPU")
     on_gpu = options.device != "cpu" and torch.cuda.is_available()
     dtype = options.dtype or ("bf16" if on_gpu else "fp32")
     accelerator = Accelerator(mixed_precision="bf16" if dtype == "bf16" else "no", cpu=not on_gpu)
-    if accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-        raise TrainingOptionError(
-            "drafts and heads fit on every device: launch data-parallel processes (torchrun), no sharding"
-        )
+    _check_sharding(accelerator)
     for stage in (options.text, options.self_text):
         options.rows_per_pass(stage, accelerator.num_processes)
     return accelerator
+
+
+def _check_sharding(accelerator: Accelerator) -> None:
+    """Data-parallel processes and FSDP2 (fully_shard) are supported.
+
+    FSDP1 flattens parameters, which weight decay by shape and the best weights' names do not survive. DeepSpeed brings
+    an optimizer of its own. On CPUs accelerate would leave sharding out without a word.
+    """
+    kind = accelerator.distributed_type
+    wants_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    is_other = (kind == DistributedType.FSDP and not accelerator.is_fsdp2) or kind == DistributedType.DEEPSPEED
+    if is_other or (wants_fsdp and kind != DistributedType.FSDP):
+        found = f"{kind.value.lower()} on {accelerator.num_processes} processes, device {accelerator.device.type}"
+        raise TrainingOptionError(
+            f"a launcher asked for sharding, and what it would get is {found}; sharded training is FSDP2's on several "
+            "GPUs (accelerate launch --use_fsdp --fsdp_version 2): use that, or data-parallel processes (torchrun)"
+        )
 
 
 def device_name(device: torch.device) -> str:
