@@ -95,34 +95,39 @@ __device__ void load_queries(const PagedAttention& a, const Tiling& tiling, cons
     const bool exists = tile.has(tiling, query) && column < a.shape.head_dim;
     const auto* source = static_cast<const __half*>(a.queries);
     if (exists) source += tile.index(a, tiling, query) * a.shape.head_dim + column;
-    copy_16(target + i / kVectors * kRowBytes<kDim> + column * 2, source, exists ? 16 : 0);
+    copy_16(target + i / kVectors * kQueryBytes<kDim> + column * 2, source, exists ? 16 : 0);
   }
 }
 
-/// This lane's key of a chunk: its cell in the pool, -1 where nobody sees it.
+/// A lane's key of a chunk: its cell in the pool, or kNoKey, kFreshKey.
 __device__ __forceinline__ int lane_cell(const PagedAttention& a, const Tile& tile, const KeyRange& seen,
                                          int first_key) {
   const int key = first_key + threadIdx.x % kWarpSize;
-  if (key < seen.first || key > seen.last) return -1;
+  if (key < seen.first || key > seen.last) return kNoKey;
   return tile.sequence.cell(a, slot_of_key(tile.sequence, tile.mask, key));
 }
 
-/// Copies kNumKeys keys (or values) from key `first` of a chunk on, by one warp. `cell` is lane_cell().
-template <int kDim, int kNumKeys>
-__device__ __forceinline__ void load_keys(const PagedAttention& a, const void* cache, int kv_head, int cell, int first,
-                                          uint32_t target) {
-  constexpr int kVectors = kDim / 8;
-  static_assert(kNumKeys * kVectors % kWarpSize == 0, "all lanes take part in every shuffle");
-#pragma unroll 4
-  for (int i = threadIdx.x % kWarpSize; i < kNumKeys * kVectors; i += kWarpSize) {
-    const int key = first + i / kVectors, column = i % kVectors * 8;
-    const int from = __shfl_sync(~0u, cell, key);
-    const bool exists = from >= 0 && column < a.shape.head_dim;
-    const auto* source = static_cast<const __half*>(cache);
-    if (exists) source += (static_cast<size_t>(from) * a.shape.num_kv_heads + kv_head) * a.shape.head_dim + column;
-    copy_16(target + key * kRowBytes<kDim> + column * 2, source, exists ? 16 : 0);
+/// The scales of a lane's key and value of an int8 cache, on their way to shared memory.
+struct LaneScales {
+  __half key;
+  __half value;
+
+  __device__ LaneScales() : key(), value() {}
+  __device__ LaneScales(const PagedAttention& a, int cell, int kv_head) : LaneScales() {
+    if (cell < 0) return;
+    key = __ldcg(row_scale(a, a.key_cache, cell, kv_head));
+    value = __ldcg(row_scale(a, a.value_cache, cell, kv_head));
   }
-}
+  /// `key_scales`, `value_scales`: of a chunk in shared memory.
+  __device__ void store(float* key_scales, float* value_scales, int index) const {
+    key_scales[index] = __half2float(key);
+    value_scales[index] = __half2float(value) * kWeightScale;
+  }
+};
+
+/// What sums of weighted values are multiplied with at last.
+template <CacheType kType>
+inline constexpr float kValueUnit = kType == CacheType::kF16 ? 1.0f : 1.0f / kWeightScale;
 
 /// Writes a finished element of the output.
 __device__ __forceinline__ void write_result(const PagedAttention& a, size_t query, int column, float value) {
@@ -133,6 +138,8 @@ __device__ __forceinline__ void write_result(const PagedAttention& a, size_t que
 
 // The two ways to put chunks together; both give a row the same bits.
 
+/// Before many rows: queries go to a.queries, keys and values to the cache.
+cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream_t stream);
 /// Few rows: splits of the context over thread blocks.
 cudaError_t launch_split_attention(const PagedAttention& attention, cudaStream_t stream);
 /// Many rows: a block walks all keys of 64 queries.
@@ -142,13 +149,21 @@ inline int max_splits(int max_blocks, int block_size) {
   return (max_blocks * block_size + kSplitKeys - 1) / kSplitKeys;
 }
 
-/// Calls launch.operator()<kDim>() with the smallest compiled head size that holds head_dim.
+/// Passes of at most so many rows are prepared by the blocks that attend; each prepares all that it sees.
+inline constexpr int kMostFoldedRows = 4;
+
+/// Calls launch.operator()<kType, kDim>() with the smallest compiled head size that holds head_dim.
 template <class Launch>
-cudaError_t for_head_dim(int head_dim, const Launch& launch) {
-  if (head_dim <= 64) return launch.template operator()<64>();
-  if (head_dim <= 96) return launch.template operator()<96>();
-  if (head_dim <= 128) return launch.template operator()<128>();
-  return launch.template operator()<256>();
+cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
+  const auto for_head_dim = [&]<CacheType kType>() {
+    const int head_dim = a.shape.head_dim;
+    if (head_dim <= 64) return launch.template operator()<kType, 64>();
+    if (head_dim <= 96) return launch.template operator()<kType, 96>();
+    if (head_dim <= 128) return launch.template operator()<kType, 128>();
+    return launch.template operator()<kType, 256>();
+  };
+  return a.cache_type == CacheType::kF16 ? for_head_dim.template operator()<CacheType::kF16>()
+                                         : for_head_dim.template operator()<CacheType::kInt8>();
 }
 
 }  // namespace pilotfish::cuda

@@ -151,10 +151,13 @@ inline constexpr int kMaxHeadDim = 256;
 /// Passes of at most so many rows cut the context over thread blocks.
 inline constexpr int kMaxSplitRows = 64;
 
+/// How keys and values are kept; GRAPH.md says where the scales of int8 lie.
+enum class CacheType { kF16, kInt8 };
+
 struct AttentionShape {
   int num_heads;
   int num_kv_heads;
-  int head_dim;  // a multiple of 8, at most kMaxHeadDim
+  int head_dim;  // a multiple of 8, of 16 for an int8 cache; at most kMaxHeadDim
   int rotary_dim;
   bool is_interleaved;  // pairs rotate instead of halves
   float scale;
@@ -170,6 +173,7 @@ struct PagedAttention {
   int num_seqs;
   int max_blocks;  // columns of block_table
   int block_size;
+  CacheType cache_type;
   const float* qkv;
   const int32_t* position_ids;
   const int32_t* seq_starts;
@@ -180,7 +184,7 @@ struct PagedAttention {
   const float* sin;
   const float* q_norm;  // or null
   const float* k_norm;  // or null
-  void* key_cache;      // f16
+  void* key_cache;      // [num_blocks, block_size, num_kv_heads, head_dim] f16; int8: head_dim + 2 bytes
   void* value_cache;
   void* queries;     // scratch, f16 [num_rows, num_heads, head_dim]
   float* partials;   // scratch, attention_partial_bytes()
@@ -193,14 +197,11 @@ struct PagedAttention {
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
 size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int num_seqs);
 
-/// Normalises, rotates and writes the rows' keys and values into the cache, leaves their queries in `queries`.
-cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream_t stream);
-
-/// Attention of the prepared queries over the cache. A row's bits depend on its query and on the keys and values it
-/// sees, in their order, alone: keys are taken by 32 with a softmax of their own, by 128 into a split, and splits are
-/// added in order, whoever computes them.
-/// Reads ahead: the inputs but qkv, and the committed slots of the cache, must be complete before the first kernel of
-/// the pass is launched.
+/// Normalises and rotates the rows' queries and keys, writes keys and values into the cache and attends over it. A
+/// row's bits depend on its query and on the keys and values it sees, in their order, alone: keys are taken by 32 with a
+/// softmax of their own, by 128 into a split, and splits are added in order, whoever computes them.
+/// Reads ahead: the inputs but qkv, and the slots of the cache that this pass does not write, must be complete before
+/// the first kernel of the pass is launched.
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);
 
 // ---- a round ----

@@ -1,4 +1,4 @@
-// Sizes of attention's scratch and the choice between its two kernels. Host arithmetic only.
+// Sizes of attention's scratch and the choice of kernels. Host arithmetic only.
 #include "attention_tile.cuh"
 
 namespace pilotfish::cuda {
@@ -16,6 +16,10 @@ size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int nu
 
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream) {
   if (!is_valid(attention)) return cudaErrorInvalidValue;
+  if (attention.num_rows > kMostFoldedRows) {
+    const cudaError_t status = launch_attention_prepare(attention, stream);
+    if (status != cudaSuccess) return status;
+  }
   return attention.num_rows <= kMaxSplitRows ? launch_split_attention(attention, stream)
                                              : launch_prefill_attention(attention, stream);
 }

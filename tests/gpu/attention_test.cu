@@ -1,5 +1,5 @@
-// Paged attention against a double oracle; passes of any number of rows, and rows of a tree, with the bits of rows that
-// are decoded one at a time.
+// Paged attention over every type of cache against a double oracle; passes of any number of rows, and rows of a tree,
+// with the bits of rows that are decoded one at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,21 @@ struct Case {
   AttentionShape shape;
   int num_tokens;  // of the whole sequence
   bool with_norms = false;
+  CacheType cache = CacheType::kF16;
+
+  size_t cache_bytes(int num_blocks) const {
+    const size_t row = cache == CacheType::kF16 ? 2 * shape.head_dim : shape.head_dim + 2;
+    return static_cast<size_t>(num_blocks) * kBlockSize * shape.num_kv_heads * row;
+  }
 };
+
+/// As an int8 cache keeps a head.
+void quantise(std::vector<double>& head) {
+  double most = 0;
+  for (const double value : head) most = std::max(most, std::fabs(value));
+  const double scale = __half2float(__float2half(static_cast<float>(most) / 127.0f));
+  for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -127.0, 127.0));
+}
 
 /// A sequence of tokens with their projections, and a cache that passes write and read.
 class Sequence {
@@ -39,7 +53,7 @@ class Sequence {
         sin_device_(sin_),
         table_(shuffled(max_blocks_, seed)),
         table_device_(table_),
-        keys_(static_cast<size_t>(max_blocks_) * kBlockSize * c.shape.num_kv_heads * c.shape.head_dim),
+        keys_(c.cache_bytes(max_blocks_)),
         values_(keys_.size()),
         queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
         partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)),
@@ -68,6 +82,7 @@ class Sequence {
     a.num_seqs = 1;
     a.max_blocks = max_blocks_;
     a.block_size = kBlockSize;
+    a.cache_type = case_.cache;
     a.qkv = qkv.get();
     a.position_ids = position_ids.get();
     a.seq_starts = starts.get();
@@ -85,7 +100,6 @@ class Sequence {
     a.arrivals = arrivals_.get();
     a.out = out.get();
     a.halves_out = halves.get();
-    CUDA_CHECK(launch_attention_prepare(a, nullptr));
     CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
     const std::vector<float> result = out.read();
@@ -116,7 +130,8 @@ class Sequence {
       const std::vector<double> query = prepared(path[last], head, last, true);
       std::vector<double> scores;
       for (int i = first; i <= last; ++i) {
-        const std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
+        std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
+        if (case_.cache == CacheType::kInt8) quantise(key);
         double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
         if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);
@@ -125,7 +140,9 @@ class Sequence {
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - maximum);
       for (int i = first; i <= last; ++i) {
-        const float* value = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
+        const float* source = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
+        std::vector<double> value(source, source + s.head_dim);
+        if (case_.cache == CacheType::kInt8) quantise(value);
         for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
       }
     });
@@ -186,7 +203,7 @@ class Sequence {
   DeviceArray<float> cos_device_, sin_device_;
   std::vector<int32_t> table_;
   DeviceArray<int32_t> table_device_;
-  DeviceArray<__half> keys_, values_;
+  DeviceArray<uint8_t> keys_, values_;
   DeviceArray<__half> queries_;
   DeviceArray<float> partials_;
   DeviceArray<int> arrivals_;
@@ -225,7 +242,7 @@ void check_chain(const Case& c) {
     const double error = relative_error(single[token].data(), sequence.oracle(path));
     if (!(error <= worst)) worst = error;
   }
-  for (const int rows : {2, 3, 8, 17, 64, 65, 200}) {
+  for (const int rows : {2, 3, 8, 16, 17, 64, 65, 200}) {
     for (int begin = 0; begin < c.num_tokens; begin += rows) {
       const int count = std::min(rows, c.num_tokens - begin);
       const std::vector<float> together = sequence.chain(begin, count);
@@ -237,7 +254,8 @@ void check_chain(const Case& c) {
   }
   const bool ok = worst <= kTolerance;
   failures += !ok;
-  std::printf("%-24s %4d tokens: relative error %.2e%s\n", c.name, c.num_tokens, worst, ok ? "" : "  FAILED");
+  std::printf("%-24s %s, %4d tokens: relative error %.2e%s\n", c.name, c.cache == CacheType::kF16 ? "f16 " : "int8",
+              c.num_tokens, worst, ok ? "" : "  FAILED");
   std::fflush(stdout);
 }
 
@@ -306,9 +324,13 @@ int main(int argc, char** argv) {
     cases.push_back({"256, norms, window 300", wide, 400, true});
     cases.push_back({"40, 6/2 heads", shape(6, 2, 40), 200});
   }
-  for (const Case& c : cases) {
-    check_chain(c);
-    check_tree(c);
+  for (Case c : cases) {
+    for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) {
+      if (cache == CacheType::kInt8 && c.shape.head_dim % 16 != 0) continue;
+      c.cache = cache;
+      check_chain(c);
+      check_tree(c);
+    }
   }
   std::printf(failures ? "%d FAILURES\n" : "all attention tests passed\n", failures);
   return failures ? 1 : 0;

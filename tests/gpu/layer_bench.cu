@@ -34,15 +34,14 @@ DeviceArray<T> filled(size_t size) {
 
 enum Part {
   kNorms = 1,
-  kPrepare = 2,
-  kAttention = 4,
-  kQkv = 8,
-  kO = 16,
-  kGateUp = 32,
-  kDown = 64,
-  kAll = 127,
-  kRing = 128,
-  kKeep = 256
+  kAttention = 2,
+  kQkv = 4,
+  kO = 8,
+  kGateUp = 16,
+  kDown = 32,
+  kAll = 63,
+  kRing = 64,
+  kKeep = 128
 };
 
 class Model {
@@ -124,7 +123,6 @@ class Model {
     a.arrivals = arrivals_.get();
     a.out = attended_.get();
     a.halves_out = companion_.get();
-    if (parts & kPrepare) CUDA_CHECK(launch_attention_prepare(a, stream));
     if (parts & kAttention) CUDA_CHECK(launch_paged_attention(a, stream));
   }
 
@@ -167,15 +165,12 @@ int main() {
                               {"linears, none resident", kQkv | kO | kGateUp | kDown | kRing},
                               {"o alone, not resident", kO | kRing},
                               {"no norms", kAll & ~kNorms},
-                              {"no prepare", kAll & ~kPrepare},
                               {"no attention", kAll & ~kAttention},
-                              {"linears, norms", kAll & ~(kPrepare | kAttention)},
                               {"linears alone", kQkv | kO | kGateUp | kDown},
                               {"qkv alone", kQkv},
                               {"o alone", kO},
                               {"gate_up alone", kGateUp},
                               {"down alone", kDown},
-                              {"prepare alone", kPrepare},
                               {"attention alone", kAttention}};
   std::printf("%-24s %10s %10s %10s %10s  ms of %d layers\n", "rows, context", "1, 64", "1, 2048", "8, 64", "16, 64",
               kLayers);

@@ -55,8 +55,15 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           kMaxSplitRows);
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
-  require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, shape_.head_dim});
-  require_shape("value_cache", values, {keys.dims[0], pass.block_size, shape_.num_kv_heads, shape_.head_dim});
+  const bool is_int8 = keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+  require(is_int8 || keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, "key_cache has element type ", keys.type,
+          ", not f16 (10) or u8 (2) as the CUDA kernels need");
+  require(!is_int8 || shape_.head_dim % 16 == 0, "head_dim is ", shape_.head_dim,
+          ", not a multiple of 16 as an int8 cache needs");
+  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
+  const int64_t width = is_int8 ? shape_.head_dim + 2 : shape_.head_dim;
+  require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, width});
+  require_shape("value_cache", values, {keys.dims[0], pass.block_size, shape_.num_kv_heads, width});
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
   return {.shape = shape_,
@@ -64,6 +71,7 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           .num_seqs = 1,
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
+          .cache_type = is_int8 ? CacheType::kInt8 : CacheType::kF16,
           .qkv = qkv.as<const float>(),
           .position_ids = positions.as<const int32_t>(),
           .seq_starts = seq_starts.as<const int32_t>(),
@@ -87,7 +95,6 @@ void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   PagedAttention attention = checked_inputs(io);
   if (attention.num_rows == 0) return;
   attention.halves_out = context_.begin_copy(output_name_, ModelContext::Can::kCopy).halves;
-  PILOTFISH_CUDA_CHECK(launch_attention_prepare(attention, stream));
   PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, stream));
 }
 

@@ -12,7 +12,7 @@ namespace pilotfish::cuda {
 class PagedAttentionOp {
  public:
   static constexpr const char* kName = "PagedAttention";
-  static constexpr std::array kInputs = attention_input::all(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16);
+  static constexpr std::array kInputs = attention_input::all(ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED);
 
   PagedAttentionOp(ModelContext& context, const NodeInfo& node);
   void enqueue(const NodeIo& io, cudaStream_t stream) const;

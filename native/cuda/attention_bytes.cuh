@@ -1,0 +1,101 @@
+// Scores and weighted values of a chunk of an int8 cache on tensor cores, its bytes made f16 in registers.
+#pragma once
+
+#include "attention_softmax.cuh"
+
+namespace pilotfish::cuda {
+
+inline constexpr uint32_t kOnes = 0x3C003C00;  // two f16
+
+/// The same with int8 keys: a byte is 128 more than its integer, its f16 1024 more than the byte.
+template <int kDim>
+__device__ __forceinline__ void score_bytes(uint32_t queries, const ChunkPlace& chunk, Scores& scores) {
+  const int lane = threadIdx.x % kWarpSize;
+  queries += lane_rows<kQueryBytes<kDim>>();
+  const uint32_t keys = chunk.keys + lane * kCacheRowBytes<CacheType::kInt8, kDim>;
+  float4 sums = {};
+#pragma unroll
+  for (int i = 0; i < kChunkKeys / 8; ++i) scores[i] = float4{};
+#pragma unroll
+  for (int step = 0; step < kDim / 16; ++step) {
+    uint32_t query[4], key[4];
+    load_matrices(query, queries + step * 32);
+    load_matrices(key, keys + step * 16);
+    sums = multiply(query, kOnes, kOnes, sums);
+#pragma unroll
+    for (int i = 0; i < kChunkKeys / 8; ++i) {
+      scores[i] = multiply(query, low_bytes(key[i]), high_bytes(key[i]), scores[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kChunkKeys / 8; ++i) {
+    const float2 scale = *reinterpret_cast<const float2*>(chunk.key_scales + i * 8 + lane % 4 * 2);
+    scores[i].x = __fmul_rn(__fmaf_rn(-kByteOffset, sums.x, scores[i].x), scale.x);
+    scores[i].y = __fmul_rn(__fmaf_rn(-kByteOffset, sums.y, scores[i].y), scale.y);
+    scores[i].z = __fmul_rn(__fmaf_rn(-kByteOffset, sums.z, scores[i].z), scale.x);
+    scores[i].w = __fmul_rn(__fmaf_rn(-kByteOffset, sums.w, scores[i].w), scale.y);
+  }
+}
+
+/// `words` words from shared memory, as wide as they are aligned.
+template <int kWords>
+__device__ __forceinline__ void load_words(uint32_t (&words)[kWords], uint32_t address) {
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[i]) : "r"(address + i * 4) : "memory");
+    }
+  }
+}
+
+/// int8 values: lane 4 g + t reads kDim / 8 columns of its keys, and tile i of eight columns has byte i of every g.
+template <int kDim>
+__device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, const Join (&factors)[2],
+                                            Running<kDim>& running) {
+  constexpr int kBytes = kCacheRowBytes<CacheType::kInt8, kDim>;
+  constexpr int kWords = kDim == 96 ? 3 : 2;  // at once: more cost registers
+  const int lane = threadIdx.x % kWarpSize;
+  values += lane % 4 * 2 * kBytes + lane / 4 * (kDim / 8);
+  float4 start = {};
+#pragma unroll
+  for (int i = 0; i < kChunkKeys / 16; ++i) start = multiply(weights[i], kOnes, kOnes, start);
+  start = make_float4(-kByteOffset * start.x, -kByteOffset * start.y, -kByteOffset * start.z, -kByteOffset * start.w);
+#pragma unroll
+  for (int first = 0; first < kDim / 32; first += kWords) {
+    uint32_t words[kChunkKeys / 16][4][kWords];
+#pragma unroll
+    for (int i = 0; i < kChunkKeys / 16; ++i) {
+#pragma unroll
+      for (int key = 0; key < 4; ++key) {
+        load_words(words[i][key], values + (i * 16 + key / 2 * 8 + key % 2) * kBytes + first * 4);
+      }
+    }
+#pragma unroll
+    for (int word = 0; word < kWords; ++word) {
+      float4 sums[4] = {start, start, start, start};
+#pragma unroll
+      for (int i = 0; i < kChunkKeys / 16; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          // Bytes 2 half and 2 half + 1 of two neighbouring keys.
+          const int selector = half == 0 ? 0x5140 : 0x7362;
+          const uint32_t low = __byte_perm(words[i][0][word], words[i][1][word], selector);
+          const uint32_t high = __byte_perm(words[i][2][word], words[i][3][word], selector);
+          sums[2 * half] = multiply(weights[i], low_bytes(low), low_bytes(high), sums[2 * half]);
+          sums[2 * half + 1] = multiply(weights[i], high_bytes(low), high_bytes(high), sums[2 * half + 1]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) add_chunk(running, (first + word) * 4 + i, sums[i], factors);
+    }
+  }
+}
+
+}  // namespace pilotfish::cuda

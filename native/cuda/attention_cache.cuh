@@ -1,0 +1,77 @@
+// Rows of the cache, one a slot and head, for each type of cache: where they lie in global memory, how they come into
+// shared memory, and how they are written.
+#pragma once
+
+#include "attention_rows.cuh"
+#include "common.cuh"
+#include "kernels.h"
+
+namespace pilotfish::cuda {
+
+template <CacheType kType>
+inline constexpr int kElementBytes = kType == CacheType::kF16 ? 2 : 1;
+
+/// A row of the cache in shared memory, padded so that ldmatrix meets no bank twice. kDim is head_dim rounded up to
+/// what is compiled; the columns between are zero.
+template <CacheType kType, int kDim>
+inline constexpr int kCacheRowBytes = kDim * kElementBytes<kType> + 16;
+
+/// What a lane knows of its key instead of an offset.
+inline constexpr int kNoKey = -1;     // nobody sees it: zeros
+inline constexpr int kFreshKey = -2;  // the block makes it from the pass's own rows
+
+/// Offset of a row in its pool, in 16 bytes. `cell`: slot of the pool, [num_blocks * block_size].
+template <CacheType kType>
+__device__ __forceinline__ int row_offset(const PagedAttention& a, int cell, int kv_head) {
+  const int row = cell * a.shape.num_kv_heads + kv_head;
+  if constexpr (kType == CacheType::kF16) return row * (a.shape.head_dim / 8);
+  // Behind the integers of each block before it are their scales.
+  return row * (a.shape.head_dim / 16) + cell / a.block_size * (a.block_size * a.shape.num_kv_heads / 8);
+}
+
+/// The scale of a row of an int8 pool, in global memory.
+__device__ __forceinline__ __half* row_scale(const PagedAttention& a, void* pool, int cell, int kv_head) {
+  const size_t block_rows = static_cast<size_t>(a.block_size) * a.shape.num_kv_heads;
+  const size_t integers = (cell / a.block_size + 1) * block_rows * a.shape.head_dim;
+  return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + integers) + cell * a.shape.num_kv_heads + kv_head;
+}
+
+/// Copies kNumKeys rows from key `first` of a chunk on to shared memory, by one warp. `offset`: row_offset() of this
+/// lane's key of the chunk, or what is known of it.
+template <CacheType kType, int kDim, int kNumKeys>
+__device__ __forceinline__ void load_rows(const PagedAttention& a, const void* pool, int offset, int first,
+                                          uint32_t target) {
+  constexpr int kVectors = kDim * kElementBytes<kType> / 16, kCopies = kNumKeys * kVectors;
+  constexpr int kColumns = 16 / kElementBytes<kType>;
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll 4
+  for (int begin = 0; begin < kCopies; begin += kWarpSize) {
+    const int i = begin + lane;
+    const int key = first + i / kVectors % kNumKeys, vector = i % kVectors;
+    const int from = __shfl_sync(~0u, offset, key);
+    if (i >= kCopies || from == kFreshKey) continue;
+    const bool exists = from >= 0 && vector * kColumns < a.shape.head_dim;
+    const auto* source = static_cast<const uint4*>(pool);
+    if (exists) source += static_cast<size_t>(from) + vector;
+    copy_16(target + key * kCacheRowBytes<kType, kDim> + vector * 16, source, exists ? 16 : 0);
+  }
+}
+
+/// Keys of an int8 cache are multiplied as 1152 + q with q in -127..127, f16 with the bits of q's byte: what that is
+/// too much is taken off their sums.
+inline constexpr float kByteOffset = 1152.0f;
+/// Weights times scales of values are kept clear of what f16 rounds coarsely, and stay below its largest number.
+inline constexpr float kWeightScale = 64.0f;
+
+/// Two f16 1024 + byte from bytes 0 and 1, or 2 and 3, of a word.
+__device__ __forceinline__ uint32_t low_bytes(uint32_t word) { return __byte_perm(word, 0x64646464, 0x4140); }
+__device__ __forceinline__ uint32_t high_bytes(uint32_t word) { return __byte_perm(word, 0x64646464, 0x4342); }
+
+/// Column of a query in shared memory, so that the four bytes of a key that ldmatrix gives a lane meet theirs.
+template <CacheType kType>
+__device__ __forceinline__ int query_column(int column) {
+  if constexpr (kType == CacheType::kF16) return column;
+  return (column & ~15) | (column >> 2 & 3) << 1 | (column & 1) | (column & 2) << 2;
+}
+
+}  // namespace pilotfish::cuda

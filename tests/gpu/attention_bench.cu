@@ -1,0 +1,123 @@
+// Times attention alone for the shapes of a 7B target and a 0.72B draft: layers one after the other in one captured
+// graph, each with a cache of its own, beside what reading the cache takes at least. Usage: attention_bench
+#include <cmath>
+
+#include "gpu_test.h"
+#include "graph_timer.h"
+
+namespace pilotfish::cuda::test {
+namespace {
+
+constexpr int kHeadDim = 128, kBlockSize = 32, kMaxBlocks = 128, kWarmReplays = 3, kReplays = 15;
+constexpr int kMaxRows = 64;
+
+struct Model {
+  const char* name;
+  int num_heads;
+  int num_layers;
+};
+
+class Layers {
+ public:
+  Layers(const Model& model, CacheType cache)
+      : model_(model),
+        cache_(cache),
+        shape_{model.num_heads, model.num_heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0},
+        qkv_(random_floats(size_t{kMaxRows} * 3 * model.num_heads * kHeadDim, 5)),
+        angles_(random_floats(size_t{kMaxBlocks} * kBlockSize * kHeadDim / 2, 6)),
+        queries_(size_t{kMaxRows} * model.num_heads * kHeadDim),
+        out_(size_t{kMaxRows} * model.num_heads * kHeadDim),
+        halves_(out_.size()),
+        partials_(attention_partial_bytes(shape_, kMaxRows, kMaxBlocks, kBlockSize) / sizeof(float)),
+        arrivals_(attention_arrival_bytes(shape_, kMaxRows, 1) / sizeof(int)),
+        table_(table()) {
+    arrivals_.clear();
+    for (int i = 0; i < 2 * model.num_layers; ++i) pools_.emplace_back(kMaxBlocks * kBlockSize * row_bytes()).clear();
+  }
+
+  /// Microseconds a layer.
+  double time(int rows, int context, bool is_tree) const {
+    std::vector<int32_t> positions(rows);
+    std::vector<uint64_t> masks(rows);
+    for (int i = 0; i < rows; ++i) positions[i] = context + i, masks[i] = ~uint64_t{0} >> (63 - i);
+    const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
+        contexts(std::vector<int32_t>{context});
+    const DeviceArray<uint64_t> mask(masks);
+    const auto enqueue = [&](cudaStream_t stream) {
+      for (int layer = 0; layer < model_.num_layers; ++layer) {
+        PagedAttention a = {};
+        a.shape = shape_;
+        a.num_rows = rows;
+        a.num_seqs = 1;
+        a.max_blocks = kMaxBlocks;
+        a.block_size = kBlockSize;
+        a.cache_type = cache_;
+        a.qkv = qkv_.get();
+        a.position_ids = position_ids.get();
+        a.seq_starts = starts.get();
+        a.context_lens = contexts.get();
+        a.block_table = table_.get();
+        a.tree_mask = is_tree ? mask.get() : nullptr;
+        a.cos = angles_.get();
+        a.sin = angles_.get();
+        a.key_cache = pools_[2 * layer].get();
+        a.value_cache = pools_[2 * layer + 1].get();
+        a.queries = queries_.get();
+        a.partials = partials_.get();
+        a.arrivals = arrivals_.get();
+        a.out = out_.get();
+        a.halves_out = halves_.get();
+        CUDA_CHECK(launch_paged_attention(a, stream));
+      }
+    };
+    return 1000 * time_graph(enqueue, kWarmReplays, kReplays) / model_.num_layers;
+  }
+
+  double cache_megabytes(int context) const { return 2e-6 * static_cast<double>(context * row_bytes()); }
+
+ private:
+  size_t row_bytes() const {
+    return static_cast<size_t>(model_.num_heads) * (cache_ == CacheType::kF16 ? 2 * kHeadDim : kHeadDim + 2);
+  }
+  static std::vector<int32_t> table() {
+    std::vector<int32_t> table(kMaxBlocks);
+    for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
+    return table;
+  }
+
+  Model model_;
+  CacheType cache_;
+  AttentionShape shape_;
+  DeviceArray<float> qkv_, angles_;
+  DeviceArray<__half> queries_;
+  DeviceArray<float> out_;
+  DeviceArray<__half> halves_;
+  DeviceArray<float> partials_;
+  DeviceArray<int> arrivals_;
+  DeviceArray<int32_t> table_;
+  std::vector<DeviceArray<uint8_t>> pools_;
+};
+
+void print(const Model& model, CacheType cache) {
+  const Layers layers(model, cache);
+  std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d  tree of 8\n", model.name,
+              cache == CacheType::kF16 ? "f16" : "int8", 1, 2, 8, 16, 64);
+  for (const int context : {64, 512, 2048, 3900}) {
+    std::printf("after %4d tokens, %6.2f MB:       ", context, layers.cache_megabytes(context));
+    for (const int rows : {1, 2, 8, 16, 64}) std::printf(" %8.2f", layers.time(rows, context, false));
+    std::printf(" %8.2f\n", layers.time(8, context, true));
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace pilotfish::cuda::test
+
+int main() {
+  using namespace pilotfish::cuda;
+  using namespace pilotfish::cuda::test;
+  for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {
+    for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print(model, cache);
+  }
+  return 0;
+}
