@@ -33,6 +33,10 @@ class OutputExistsError(ExportError):
     """The output folder exists and overwriting was not asked for."""
 
 
+class OutputFullError(ExportError):
+    """The disk has no room for the bundle; nothing of it is left."""
+
+
 class BundleError(ExportError):
     """Base of the errors of a bundle that is read."""
 

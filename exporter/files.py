@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import tempfile
@@ -9,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import OutputExistsError
+from .errors import OutputExistsError, OutputFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _READ_BYTES = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def sha256_of(path: Path) -> str:
@@ -42,7 +44,11 @@ def check_output(out: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A temporary sibling of `out` that takes its place when the block succeeds and vanishes when it fails."""
+    """A temporary sibling of `out` that takes its place when the block succeeds and vanishes when it fails.
+
+    Raises:
+        OutputFullError: there is no room for what the block writes.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
     try:
@@ -51,6 +57,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         if out.exists():
             shutil.rmtree(out)
         temporary.rename(out)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise OutputFullError(f"the disk is full while writing {out}; free some space and export again") from error
         raise

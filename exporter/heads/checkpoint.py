@@ -128,7 +128,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors; of a target with MTP layers these alone, as it may have many gigabytes of others."""
     index = folder / _INDEX
     if index.is_file():
-        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = _files_in(index)
     else:
         found = [name for name in _FILES if (folder / name).is_file()][:1]
         files = {tensor: name for name in found for tensor in _names(folder / name)}
@@ -142,6 +142,14 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     for name in sorted(set(wanted.values())):
         tensors.update(_read(folder / name, {tensor for tensor, file in wanted.items() if file == name}))
     return tensors
+
+
+def _files_in(index: Path) -> dict[str, str]:
+    """The file of each tensor."""
+    try:
+        return {str(name): str(file) for name, file in json.loads(index.read_bytes())["weight_map"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} names no files of tensors: {error!r}") from error
 
 
 def _mtp_prefixes(names: Iterable[str]) -> tuple[str, ...]:

@@ -278,7 +278,7 @@ def test_commands(bundle: Path, kind: str, cli: CommandLine, tmp_path: Path) -> 
     assert finished.exit_code == 0, finished.err
     (report,) = json.loads(scores.read_text())["bundles"]
     shapes = {each["shape"]: each for each in report["head"][-1]["shapes"]}
-    assert list(shapes) == ["chain of 1", "chain of 2", "chain of 3", "dynamic tree"]
+    assert list(shapes) == ["chain of 1", "chain of 2", "chain of 3", "dynamic tree", "as many as pay"]
     assert shapes["chain of 3"]["acceptance_length"] <= shapes["dynamic tree"]["acceptance_length"]
     fast = ("--new-tokens", 8, "--prompt-tokens", 8, "--repeats", 1, "--pass-repeats", 1)
     finished = cli("bench", bundle, *fast, "--json", tmp_path / "bench.json")

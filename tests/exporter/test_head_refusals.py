@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from head_target import F32, HeadTarget, export_onto
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import export
-from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError
+from pilotfish.exporter.errors import CheckpointError, ExportError, OutputFullError, UnsupportedModelError
 from pilotfish.exporter.heads import open_head
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ WRONG = {
     "medusa_count": (tiny_heads.medusa, {}, {"medusa_num_heads": 5}, "is 5, the weights hold 3 heads"),
     "medusa_setting": (tiny_heads.medusa, {}, {"medusa_num_layers": None}, "lacks medusa_num_layers"),
     "mlp_hidden": (tiny_heads.mlp_speculator, {}, {"emb_dim": 80}, "hidden size of 80 .* target has 64"),
+    "mlp_vocabulary": (tiny_heads.mlp_speculator, {}, {"vocab_size": 200}, "and 200 ids; target has 64 and the 258"),
     "mlp_missing": (tiny_heads.mlp_speculator, {"speculator.ln.2.bias": None}, {}, r"no tensor ln\.2\.bias"),
     "mlp_unknown": (tiny_heads.mlp_speculator, {"speculator.gate.0.weight": (96, 96)}, {}, r"such as gate\.0\.weight"),
     "eagle_hidden": (tiny_heads.eagle, {}, {"hidden_size": 128}, "hidden size of 128, target has 64"),
+    "eagle_vocabulary": (tiny_heads.eagle, {}, {"vocab_size": 200}, "knows 200 ids; target has the 258"),
+    "eagle_missing": (tiny_heads.eagle, {"fc.weight": None}, {}, r"no tensor fc\.weight"),
     "eagle_layers": (tiny_heads.eagle, {}, {"num_hidden_layers": 2}, "has 2 layers"),
     "eagle_norm": (
         tiny_heads.eagle,
@@ -57,6 +61,12 @@ WRONG = {
         {},
         {"eagle_aux_hidden_state_layer_ids": [2, 4, 99]},
         "layers 2, 4, 99 of a target that has 7",
+    ),
+    "eagle3_missing": (
+        tiny_heads.eagle3,
+        {"midlayer.mlp.up_proj.weight": None},
+        {},
+        r"no tensor midlayer\.mlp\.up_proj\.weight",
     ),
     "eagle3_no_map": (tiny_heads.eagle3, {"d2t": None}, {}, "scores 51 of 258 ids, but has no d2t"),
 }
@@ -100,6 +110,28 @@ def test_a_pickle_that_runs_code_is_not_read(tmp_path: Path) -> None:
         open_head(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", None, "cannot be read as tensors alone"),  # cut off
+        ("model.safetensors.index.json", b"{}", r"index\.json names no files of tensors"),
+        (
+            "model.safetensors.index.json",
+            b'{"weight_map": {"0.0.linear.weight": "gone.safetensors"}}',
+            "gone.safetensors",
+        ),
+        ("config.json", b"[]", "is not a JSON object"),
+        ("config.json", b"{", "cannot be read"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    folder = tiny_heads.save_head(tmp_path / "head", *tiny_heads.medusa())
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    with pytest.raises(CheckpointError, match=message):
+        open_head(str(folder))
+
+
 def test_what_is_no_head(target: HeadTarget, tmp_path: Path) -> None:
     draft = save_model(tmp_path / "model", tiny_config("qwen3"))
     for path, message in (
@@ -109,3 +141,18 @@ def test_what_is_no_head(target: HeadTarget, tmp_path: Path) -> None:
         with pytest.raises(ExportError, match=message):
             export(str(target.folder), tmp_path / "out", head=str(path), options=F32)
         assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_leaves_nothing(target: HeadTarget, tmp_path: Path) -> None:
+    head = tiny_heads.save_head(tmp_path / "head", *tiny_heads.medusa())
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        with pytest.raises(OutputFullError, match=r"the disk is full while writing .*out; free some space"):
+            export(str(target.folder), disk / "out", head=str(head), options=F32)
+        assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
