@@ -20,7 +20,7 @@ namespace {
 /// then few are in flight at a time: what the predecessor still reads comes first.
 template <class Format, class Shape>
 __device__ void stream_weights(const ClusterParams& params, const Ring& ring, const BlockState& state) {
-  constexpr int kUnitsBefore = 2, kUnitsAfter = 4;
+  const int units_before = min(2, params.num_stages), units_after = min(4, params.num_stages);
   const UnitGrid& units = params.grid.units;
   const ClusterShare share = state.share;
   const volatile int& has_started = state.has_started;
@@ -36,7 +36,7 @@ __device__ void stream_weights(const ClusterParams& params, const Ring& ring, co
         barrier_wait(ring.emptied(emptying.stage), emptying.parity);
         emptying.advance(params.num_stages);
       }
-      while (unit - landed >= (has_started ? kUnitsAfter : kUnitsBefore)) {
+      while (unit - landed >= (has_started ? units_after : units_before)) {
         barrier_wait(ring.weights_landed(landing.stage), landing.parity);
         landing.advance(params.num_stages);
         ++landed;
@@ -171,6 +171,10 @@ ClusterGrid plan_clusters(const LowbitShape& shape, const DeviceLimits& limits) 
 }
 
 cudaError_t launch_cluster_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
+  const int num_slices = linear.plan.num_slices, num_blocks = linear.plan.num_blocks;
+  const bool plan_fits = kClusterBlocks % num_slices == 0 && num_blocks > 0 && num_blocks % kClusterBlocks == 0 &&
+                         num_blocks / num_slices <= unit_grid(linear.shape).num_pieces;
+  if (!plan_fits) return cudaErrorInvalidValue;
   switch (linear.shape.format) {
     case WeightFormat::kInt4:
       return launch_for_rows<Int4>(linear, limits, stream);

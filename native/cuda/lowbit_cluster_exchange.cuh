@@ -116,25 +116,29 @@ struct Exchange {
   __device__ uint32_t buffer(int batch) const { return buffers + index(batch) * received_bytes(num_rows()); }
   /// Rank in the cluster of the block that has slice `other` of this block's part.
   __device__ int rank(int other) const { return static_cast<int>(blockIdx.x) % kClusterBlocks - slice() + other; }
-  /// Pieces of a batch that this block owns: its slice, slice + num_slices, ...
-  __device__ int num_owned(int pieces_of_batch) const {
-    return (pieces_of_batch - slice() + num_slices() - 1) >> slices_shift();
-  }
 
   /// By one thread.
   __device__ void init(const ClusterShare& share, int num_warps) const {
     for (int i = 0; i < num_buffers(); ++i) {
       barrier_init(received(i), 1);
-      if (i < share.num_batches) expect(share, i);
+      expect(share, i);
     }
     for (int owner = 0; owner < num_slices(); ++owner) {
       for (int batch = 0; batch < num_buffers(); ++batch) barrier_init(credit(owner, batch), num_warps);
     }
   }
 
+  /// Pieces of a batch that this block owns: its slice, slice + num_slices, ... In a last batch there may be none.
+  __device__ int num_owned(const ClusterShare& share, int batch) const {
+    const int pieces_left = share.num_pieces - batch * kMaxGroupPieces;
+    return max(0, min(pieces_left, kMaxGroupPieces) - slice() + num_slices() - 1) >> slices_shift();
+  }
+
+  /// Of nothing, no barrier's phase may end: a warp could still wait for the one before.
   __device__ void expect(const ClusterShare& share, int batch) const {
     const int bytes_of_piece = num_slices() * kPieceRows * ((num_rows() + 1) / 2) * 8;
-    barrier_expect(received(index(batch)), num_owned(share.pieces_of_batch(batch)) * bytes_of_piece);
+    const int count = num_owned(share, batch);
+    if (count > 0) barrier_expect(received(index(batch)), count * bytes_of_piece);
   }
 
   /// Sends the sums of one row tile of a piece and token tiles [first_tile, first_tile + kTokenTiles).
@@ -184,7 +188,7 @@ struct Exchange {
 
   /// By each warp once it has read a batch that is followed by another in the same buffer.
   __device__ void release(const ClusterShare& share, int batch) const {
-    if (batch + num_buffers() >= share.num_batches) return;
+    if (num_owned(share, batch + num_buffers()) == 0) return;
     if (threadIdx.x == 0) expect(share, batch + num_buffers());
     __syncwarp();
     const int lane = threadIdx.x % kWarpSize;

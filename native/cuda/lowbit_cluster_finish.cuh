@@ -6,24 +6,15 @@
 
 namespace pilotfish::cuda {
 
-/// 1 / rms of the tokens that a warp finishes, for all lanes, where the input is a copy for a norm.
+/// 1 / rms of the tokens that a warp finishes, where the input is a copy for a norm: token warp, warp + num_warps, ...
 __device__ inline void leave_token_scales(const LowbitLinear& linear, int warp, int num_warps, float* scales) {
   if (!linear.input_norm.squares) return;
-  const int lane = threadIdx.x % kWarpSize, num_parts = num_square_parts(linear.shape.in_features);
-#pragma unroll 2
-  for (int token = warp; token < linear.num_rows; token += num_warps) {
-    const auto* source =
-        reinterpret_cast<const float4*>(linear.input_norm.squares + static_cast<size_t>(token) * num_parts);
-    float sum = 0;
-    for (int i = lane; i < num_parts / 4; i += kWarpSize) {
-      const float4 part = __ldcg(source + i);
-      sum += (part.x + part.y) + (part.z + part.w);
-    }
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-    const float scale = rsqrtf(sum / static_cast<float>(linear.shape.in_features) + linear.input_norm.epsilon) *
-                        linear.input_norm.unscale;
-    if (lane == 0) scales[token] = scale;
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll 1
+  for (int first = warp; first < linear.num_rows; first += num_warps * (kWarpSize / 4)) {  // four lanes a token
+    const int token = first + lane / 4 * num_warps;
+    const float scale = input_scale<4>(linear, min(token, linear.num_rows - 1));
+    if (lane % 4 == 0 && token < linear.num_rows) scales[token] = scale;
   }
   __syncwarp();
 }
@@ -54,7 +45,7 @@ __device__ inline void write_result(const LowbitLinear& linear, size_t index, fl
     return;
   }
   static_cast<float*>(linear.out)[index] = value;
-  if (linear.next.halves) static_cast<__half*>(linear.next.halves)[index] = saturated_half(value * next_weight);
+  if (linear.next.halves) static_cast<__half*>(linear.next.halves)[index] = half_for_next(value, next_weight);
 }
 
 /// Adds what has been received of one piece and token, and writes it.
@@ -68,19 +59,16 @@ __device__ inline void finish_token(const LowbitLinear& linear, const Exchange& 
   inputs.load(linear, row, token, column, num_columns);
   exchange.wait(batch);
   float value = exchange.total(batch, owned, token);
-  if (linear.input_norm.squares) value *= scales[token];
-  value += inputs.bias;
+  value = scaled(value, linear.input_norm.squares ? scales[token] : 1.0f, inputs.bias);
   if (is_gated) value = swiglu(value, __shfl_down_sync(~0u, value, kTileRows));
-  value += inputs.residual;
+  value = __fadd_rn(value, inputs.residual);
   if (column < num_columns) {
     write_result(linear, static_cast<size_t>(token) * num_columns + column, value, inputs.next_weight);
   } else {
     value = 0;
   }
   if (!linear.next.weight) return;
-  float square = value * value;
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) square += __shfl_xor_sync(~0u, square, offset);
+  const float square = sum_squares(value);
   if (lane == 0) linear.next.squares[static_cast<size_t>(token) * num_square_parts(num_columns) + piece] = square;
 }
 

@@ -137,7 +137,8 @@ class ClusterMultiplier {
   }
 
   __device__ void finish(int batch) const {
-    const int num_owned = exchange_.num_owned(share_.pieces_of_batch(batch));
+    const int num_owned = exchange_.num_owned(share_, batch);
+    if (num_owned == 0) return;
 #pragma unroll 1
     for (int owned = 0; owned < num_owned; ++owned) {
       const int piece = share_.first_of_batch(batch) + owned * exchange_.num_slices() + exchange_.slice();

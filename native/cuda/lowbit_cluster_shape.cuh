@@ -20,8 +20,10 @@ struct ClusterShape {
   static constexpr int kActivationWarps = kTokenTiles <= 4 || kIsWide ? 1 : 2;
   static constexpr int kThreads = (kFirstActivationWarp + kActivationWarps) * kWarpSize;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
-  static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
-  static constexpr int kRegisters = kTokenTiles <= 2 ? 96 : kIsWide ? 112 : kTokenTiles <= 4 ? 168 : 104;
+  static constexpr int kBlocksPerSm = kTokenTiles == 1 ? 2 : 1;
+  /// A scheduler has 16384 registers and every fourth warp: 10 warps with 72 registers leave room for 15 of the next
+  /// linear; 18 may have 96.
+  static constexpr int kRegisters = kBlocksPerSm == 2 ? 72 : kIsWide ? 96 : 168;
 
   struct Warp {  // what one warp multiplies
     static constexpr int kTokenTiles = kTokenTilesValue / kGroupsValue;

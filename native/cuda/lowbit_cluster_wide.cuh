@@ -1,4 +1,4 @@
-// A warpgroup's product of 64 weight rows with 32 or 64 tokens: the same sums as lowbit_multiply.cuh makes of exact
+// A warpgroup's product of 64 weight rows with 16, 32 or 64 tokens: the same sums as lowbit_multiply.cuh makes of exact
 // integers, with the activations read from shared memory by the tensor cores themselves (wgmma, 9.0a).
 #pragma once
 
@@ -11,14 +11,34 @@ namespace pilotfish::cuda {
 
 // ---- wgmma ----
 
-/// Tokens' columns in shared memory, rows of 128 bytes in groups of eight, vectors exchanged.
-__device__ __forceinline__ uint64_t token_columns(uint32_t address) {
-  constexpr uint64_t kExchangedIn128Bytes = 1ull << 62, kGroupBytes = 1024;
-  return kExchangedIn128Bytes | kGroupBytes / 16 << 32 | 1ull << 16 | (address & 0x3FFFF) >> 4;
-}
+/// A matrix descriptor: tokens' columns in shared memory, rows of 128 bytes in groups of eight, vectors exchanged.
+class TokenColumns {
+ public:
+  __device__ explicit TokenColumns(uint32_t address) : low_(1u << 16 | (address & 0x3FFFF) >> 4) {}
 
-/// d = a b, or d += a b where it `adds`: 16 columns of this warp's rows. It ends later, in order.
-/// 32 tokens.
+  /// The columns that lie so many bytes behind.
+  __device__ uint64_t behind(int num_bytes) const {
+    constexpr uint32_t kExchangedIn128Bytes = 1u << 30, kGroupBytes = 1024;
+    return static_cast<uint64_t>(kExchangedIn128Bytes | kGroupBytes / 16) << 32 | (low_ + num_bytes / 16);
+  }
+
+ private:
+  uint32_t low_;
+};
+
+/// d = a b, or d += a b where it `adds`: this warp's 16 rows, 16 columns, eight tokens a float4. It ends later, in
+/// order.
+__device__ __forceinline__ void multiply_async(float4 (&d)[2], const uint32_t (&a)[4], uint64_t b, int adds) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      "{ .reg .pred adds;\n"
+      "setp.ne.b32 adds, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, adds, 1, 1, 0; }"
+      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
 __device__ __forceinline__ void multiply_async(float4 (&d)[4], const uint32_t (&a)[4], uint64_t b, int adds) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile(
@@ -29,23 +49,6 @@ __device__ __forceinline__ void multiply_async(float4 (&d)[4], const uint32_t (&
       "{%16, %17, %18, %19}, %20, adds, 1, 1, 0; }"
       : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
         "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
-#endif
-}
-
-/// 64 tokens.
-__device__ __forceinline__ void multiply_async(float4 (&d)[8], const uint32_t (&a)[4], uint64_t b, int adds) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile(
-      "{ .reg .pred adds;\n"
-      "setp.ne.b32 adds, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
-      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, adds, 1, 1, 0; }"
-      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
-        "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w),
-        "+f"(d[4].x), "+f"(d[4].y), "+f"(d[4].z), "+f"(d[4].w), "+f"(d[5].x), "+f"(d[5].y), "+f"(d[5].z), "+f"(d[5].w),
-        "+f"(d[6].x), "+f"(d[6].y), "+f"(d[6].z), "+f"(d[6].w), "+f"(d[7].x), "+f"(d[7].y), "+f"(d[7].z), "+f"(d[7].w)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 #endif
 }
@@ -111,33 +114,51 @@ class TileWeights {
   alignas(16) __half offset_[2][Format::kHasOffsets ? Format::kBlocks : 1];
 };
 
-/// Adds one chunk of columns to one warp's 16 rows of its warpgroup's 64. While the tensor cores multiply 32 columns,
-/// the next ones are unpacked. `activations` is a shared-memory address, `offset_sums` are of this lane's tokens.
+/// Lets the compiler not compute operands later than here.
+__device__ __forceinline__ void keep_here(uint32_t (&operands)[2][4]) {
+#pragma unroll
+  for (auto& step : operands) {
+    asm volatile("" : "+r"(step[0]), "+r"(step[1]), "+r"(step[2]), "+r"(step[3]));
+  }
+}
+
+/// Adds one chunk of columns to one warp's 16 rows of its warpgroup's 64, up to 32 tokens at a time. While the tensor
+/// cores multiply, the next columns are unpacked. `activations` is a shared-memory address, `offset_sums` are of this
+/// lane's tokens.
 template <class Format, class Shape>
 __device__ __forceinline__ void multiply_chunk_wide(const uint8_t* piece, int tile, uint32_t activations,
                                                     const float4* offset_sums, float4 (&sums)[Shape::kTokenTiles]) {
+  constexpr int kTiles = Shape::kTokenTiles < 4 ? Shape::kTokenTiles : 4;
   constexpr int kPanelBytes = Shape::kTokenTiles * kTokenTile * 128;
+  const TokenColumns columns(activations);
   const TileWeights<Format> weights(piece, tile);
   uint32_t operands[2][2][4];
   weights.unpack(0, operands[0]);
 #pragma unroll
   for (int block = 0; block < Format::kBlocks; ++block) {
-    float4 parts[Shape::kTokenTiles];
-    begin_multiplications();
-    const uint32_t columns = activations + block / 2 * kPanelBytes + block % 2 * 64;
-    multiply_async(parts, operands[block % 2][0], token_columns(columns), 0);
-    multiply_async(parts, operands[block % 2][1], token_columns(columns + 32), 1);
-    commit_multiplications();
-    if (block + 1 < Format::kBlocks) weights.unpack(block + 1, operands[(block + 1) % 2]);
     const float low = weights.scale(0, block), high = weights.scale(1, block);
-    wait_for_multiplications(parts);
 #pragma unroll
-    for (int i = 0; i < Shape::kTokenTiles; ++i) {
-      add_scaled(sums[i], parts[i], low, high);
-      if constexpr (Format::kHasOffsets) {
-        const float4 offsets = offset_sums[(block * Shape::kTokenTiles + i) * 4];
-        const float even = offsets.x * Format::kSumOfOffsetSum, odd = offsets.y * Format::kSumOfOffsetSum;
-        add_scaled(sums[i], make_float4(even, odd, even, odd), weights.offset(0, block), weights.offset(1, block));
+    for (int first = 0; first < Shape::kTokenTiles; first += kTiles) {
+      float4 parts[kTiles];
+      begin_multiplications();
+      const int offset = block / 2 * kPanelBytes + block % 2 * 64 + first * kTokenTile * 128;
+      multiply_async(parts, operands[block % 2][0], columns.behind(offset), 0);
+      multiply_async(parts, operands[block % 2][1], columns.behind(offset + 32), 1);
+      commit_multiplications();
+      if (first == 0 && block + 1 < Format::kBlocks) {
+        weights.unpack(block + 1, operands[(block + 1) % 2]);
+        keep_here(operands[(block + 1) % 2]);
+      }
+      wait_for_multiplications(parts);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        add_scaled(sums[first + i], parts[i], low, high);
+        if constexpr (Format::kHasOffsets) {
+          const float4 offsets = offset_sums[(block * Shape::kTokenTiles + first + i) * 4];
+          const float even = offsets.x * Format::kSumOfOffsetSum, odd = offsets.y * Format::kSumOfOffsetSum;
+          add_scaled(sums[first + i], make_float4(even, odd, even, odd), weights.offset(0, block),
+                     weights.offset(1, block));
+        }
       }
     }
   }

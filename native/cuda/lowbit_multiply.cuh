@@ -74,7 +74,7 @@ struct ChunkView {
 template <class Format, class Shape>
 struct AtOnce {
   static constexpr int kBlocksPerVector = Format::kBlocks / 2;  // of 16 bytes a lane and tile
-  static constexpr int kBlocks = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
+  static constexpr int kBlocks = Shape::kTokenTiles <= 2 && !kIsExact<Shape> ? kBlocksPerVector : 1;
   static constexpr int kTokens = Shape::kTokenTiles < 2 ? 1 : 2;
 };
 

@@ -15,13 +15,14 @@ inline constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block;
 /// Threads of a block whose registers leave no room for another of its kind.
 template <class Kernel>
 cudaError_t threads_for_turn(Kernel kernel, int num_threads, Turn turn, int* threads_out) {
-  constexpr int kRegistersPerSm = 65536, kUnit = 8;
+  constexpr int kSchedulers = 4, kRegistersOfScheduler = 16384, kUnit = 8;
   *threads_out = num_threads;
   if (turn == Turn::kFirst) return cudaSuccess;
   cudaFuncAttributes attributes;
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel); status != cudaSuccess) return status;
   const int warp_registers = (attributes.numRegs + kUnit - 1) / kUnit * kUnit * kWarpSize;
-  *threads_out = std::max(num_threads, (kRegistersPerSm / 2 / warp_registers + 1) * kWarpSize);
+  const int most_warps = kSchedulers * (kRegistersOfScheduler / warp_registers);
+  *threads_out = std::max(num_threads, (most_warps / 2 + 1) * kWarpSize);
   return cudaSuccess;
 }
 

@@ -2,6 +2,7 @@
 // bit-equal to synchronised ones. `--small` runs the shapes that compute-sanitizer can afford.
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "gpu_test.h"
 #include "lowbit_cluster.cuh"
@@ -27,7 +28,10 @@ struct Case {
   Activation activation = Activation::kNone;
   bool with_bias = false;
   bool with_residual = false;
+  bool with_norms = false;  // reads a copy for a norm and leaves one
 };
+
+constexpr float kEpsilon = 1e-5f, kUnscale = 0.5f;
 
 /// Weights, inputs and scratch of one case, and passes over any of its rows.
 class Fixture {
@@ -38,6 +42,8 @@ class Fixture {
         x_values_(random_halves(static_cast<size_t>(kMaxLinearRows) * c.shape.in_features, seed + 1)),
         bias_values_(random_floats(c.shape.out_features, seed + 2)),
         residual_values_(random_floats(static_cast<size_t>(kMaxLinearRows) * columns(), seed + 3)),
+        square_values_(random_squares(c.shape.in_features, seed + 4)),
+        next_weight_values_(random_floats(columns(), seed + 5)),
         weights_(repacked(weight_)),
         x_(x_values_),
         bias_(bias_values_),
@@ -45,6 +51,9 @@ class Fixture {
         residual_f16_(halves(residual_values_)),
         out_(static_cast<size_t>(kMaxLinearRows + 1) * columns() * element_bytes()),
         halves_(static_cast<size_t>(kMaxLinearRows) * columns()),
+        squares_(square_values_),
+        next_weight_(next_weight_values_),
+        next_squares_(static_cast<size_t>(kMaxLinearRows) * num_square_parts(columns())),
         partials_(lowbit_partial_bytes(c.plan, kMaxLinearRows) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
   }
@@ -70,6 +79,12 @@ class Fixture {
     }
     linear.out = out_.get();
     linear.next.halves = case_.output_type == OutputType::kF32 ? halves_.get() : nullptr;
+    if (case_.with_norms) {
+      linear.input_norm = {squares_.get() + static_cast<size_t>(first) * num_square_parts(case_.shape.in_features),
+                           kEpsilon, kUnscale};
+      linear.next.weight = next_weight_.get();
+      linear.next.squares = next_squares_.get();
+    }
     linear.output_type = case_.output_type;
     linear.activation = case_.activation;
     linear.num_rows = count;
@@ -91,14 +106,31 @@ class Fixture {
     return bytes;
   }
 
-  /// The f16 copy is the output, rounded.
+  /// The f16 copy is the output, rounded; for a norm, with its weight, and beside it the squares of 32 columns.
   void check_halves(const std::vector<uint8_t>& bytes, int count) const {
     if (case_.output_type != OutputType::kF32) return;
     const std::vector<__half> copy = halves_.read();
     const auto* values = reinterpret_cast<const float*>(bytes.data());
     for (size_t i = 0; i < static_cast<size_t>(count) * columns(); ++i) {
-      if (__half2float(copy[i]) == __half2float(__float2half(values[i]))) continue;
+      const float weight = case_.with_norms ? next_weight_values_[i % columns()] : 1.0f;
+      if (__half2float(copy[i]) == __half2float(__float2half(values[i] * weight))) continue;
       expect(false, "f16 copy", case_.shape, case_.plan, count, static_cast<double>(i));
+      break;
+    }
+    if (case_.with_norms) check_squares(values, count);
+  }
+  void check_squares(const float* values, int count) const {
+    const std::vector<float> squares = next_squares_.read();
+    for (int i = 0; i < count * ((columns() + 31) / 32); ++i) {
+      const int row = i / ((columns() + 31) / 32), part = i % ((columns() + 31) / 32);
+      double expected = 0;
+      for (int column = part * 32; column < std::min(part * 32 + 32, columns()); ++column) {
+        const double value = values[static_cast<size_t>(row) * columns() + column];
+        expected += value * value;
+      }
+      const double actual = squares[static_cast<size_t>(row) * num_square_parts(columns()) + part];
+      if (std::abs(actual - expected) <= 1e-5 * expected) continue;
+      expect(false, "squares", case_.shape, case_.plan, count, actual - expected);
       break;
     }
   }
@@ -106,6 +138,11 @@ class Fixture {
   double relative_error(int row, const std::vector<uint8_t>& bytes) const {
     const size_t k = case_.shape.in_features;
     std::vector<double> y = multiply_in_double(weight_, std::span(x_values_).subspan(row * k, k));
+    if (case_.with_norms) {
+      const float* squares = square_values_.data() + static_cast<size_t>(row) * num_square_parts(static_cast<int>(k));
+      const double sum = std::accumulate(squares, squares + num_square_parts(static_cast<int>(k)), 0.0);
+      for (double& value : y) value *= kUnscale / std::sqrt(sum / static_cast<double>(k) + kEpsilon);
+    }
     if (case_.with_bias) {
       for (size_t i = 0; i < y.size(); ++i) y[i] += bias_values_[i];
     }
@@ -128,6 +165,15 @@ class Fixture {
   }
 
  private:
+  /// Sums of squares of 32 columns each, and zeros behind them.
+  static std::vector<float> random_squares(int columns, uint64_t seed) {
+    const int parts = num_square_parts(columns);
+    std::vector<float> squares = random_floats(static_cast<size_t>(kMaxLinearRows) * parts, seed);
+    for (size_t i = 0; i < squares.size(); ++i) {
+      squares[i] = static_cast<int>(i % parts) * 32 < columns ? 8 + squares[i] * squares[i] : 0;
+    }
+    return squares;
+  }
   static std::vector<__half> halves(const std::vector<float>& values) {
     std::vector<__half> result;
     for (const float value : values) result.push_back(__float2half(value));
@@ -144,6 +190,8 @@ class Fixture {
   std::vector<__half> x_values_;
   std::vector<float> bias_values_;
   std::vector<float> residual_values_;
+  std::vector<float> square_values_;
+  std::vector<float> next_weight_values_;
   DeviceArray<uint8_t> weights_;
   DeviceArray<__half> x_;
   DeviceArray<float> bias_;
@@ -151,6 +199,9 @@ class Fixture {
   DeviceArray<__half> residual_f16_;
   DeviceArray<uint8_t> out_;
   DeviceArray<__half> halves_;
+  DeviceArray<float> squares_;
+  DeviceArray<float> next_weight_;
+  DeviceArray<float> next_squares_;
   DeviceArray<float> partials_;
 };
 
@@ -174,13 +225,14 @@ void check(const Case& c, int row_step) {
       if (!same) break;
     }
   }
-  std::printf("%s N=%-6d K=%-6d %s %-3d %s%s%s%s: relative error %.2e\n", name_of(c.shape.format), c.shape.out_features,
-              c.shape.in_features,
+  std::printf("%s N=%-6d K=%-6d %s %-3d %s%s%s%s%s: relative error %.2e\n", name_of(c.shape.format),
+              c.shape.out_features, c.shape.in_features,
               c.plan.is_resident  ? "resident"
               : c.plan.num_slices ? "clustered"
                                   : "blocks",
               c.plan.num_blocks, c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
-              c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "", worst);
+              c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "",
+              c.with_norms ? " norms" : "", worst);
   std::fflush(stdout);
 }
 
@@ -200,7 +252,8 @@ void check_formats_and_plans(int out_features, int in_features, int row_step) {
 void check_clusters(WeightFormat format, int row_step) {
   for (const int num_slices : {1, 2, 4, 8}) {
     check({{format, 1536, 576}, {16, false, num_slices}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
-    check({{format, 1536, 1344}, {8, false, num_slices}, OutputType::kF32, Activation::kNone, true, true}, row_step);
+    check({{format, 1536, 1344}, {8, false, num_slices}, OutputType::kF32, Activation::kNone, true, true, true},
+          row_step);
   }
   check({{format, 200, 2000}, {8, false, 8}, OutputType::kF16, Activation::kNone, true, true}, row_step);
 }
@@ -217,6 +270,7 @@ void check_small(int row_step) {
     check({{format, 1536, 576}, {18, true}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
     check({{format, 4096, 64}, {2, true}, OutputType::kF32, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {3}, OutputType::kF16, Activation::kNone, true, true}, row_step);
+    check({{format, 576, 200}, {3}, OutputType::kF32, Activation::kNone, true, true, true}, row_step);
     check({{format, 576, 200}, {7, true}, OutputType::kF16, Activation::kNone, true, true}, row_step);
     // Blocks that end one row group, see the next one whole and begin a third.
     check(
