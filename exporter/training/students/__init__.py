@@ -33,6 +33,8 @@ __all__ = ["load_student", "new_student"]
 
 _COUNTED_ROWS = 20_000
 _ROWS_TOGETHER = 256
+_MEASURED_ROWS = 16
+_SMALLEST_SIZE = 0.05  # of the median: columns that are almost always 0 are not blown up
 
 
 def new_student(options: TrainOptions, target: Target, stages: tuple[StageData, ...]) -> Student:
@@ -49,13 +51,16 @@ def new_student(options: TrainOptions, target: Target, stages: tuple[StageData, 
         ids = None
         if isinstance(shape, EagleShape) and shape.draft_vocab is not None:
             ids = _most_frequent(stages[-1], target, shape.draft_vocab)
-        return _new_head(shape, target, loss, ids)
+        student = _new_head(shape, target, loss, ids)
+        _scale_taps(student, stages[-1], target, fresh=True)
+        return student
     try:
         checkpoint = open_head(str(options.initial))
     except ExportError as error:
         raise TrainingOptionError(f"initial is {options.initial}: {error}") from error
     student = _new_head(shape, target, loss, _scored_ids(checkpoint))
     load_head(student, checkpoint)
+    _scale_taps(student, stages[-1], target, fresh=False)
     return student
 
 
@@ -85,6 +90,19 @@ def _new_head(shape: HeadShape, target: Target, loss: str, ids: Tensor | None) -
     if isinstance(shape, SpeculatorShape):
         return SpeculatorStudent(shape, target, loss)
     return EagleStudent(shape, target, loss, ids)
+
+
+def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: bool) -> None:
+    """Gives an EAGLE-3 head the sizes of its taps' columns on some training rows.
+
+    Medians: the first position of a text has states a hundred times larger than all others.
+    """
+    if not isinstance(student, EagleStudent) or not student.taps:
+        return
+    batch = data.rows.batch(data.split.train[:_MEASURED_ROWS], target.model.device)
+    streams = target.look(batch.token_ids, batch.position_ids, student.taps).streams
+    sizes = torch.cat(streams, dim=-1).flatten(0, 1).abs().float().median(dim=0).values.cpu()
+    student.scale_taps(sizes.clamp(min=_SMALLEST_SIZE * float(sizes.median())), fresh=fresh)
 
 
 def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:

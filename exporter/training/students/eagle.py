@@ -122,6 +122,7 @@ class EagleStudent(Student):
         self._is_third = shape.version == 3  # noqa: PLR2004
         hidden, layers = target.hidden_size, target.model.config.num_hidden_layers
         self.register_buffer("_ids", ids, persistent=False)
+        self.register_buffer("_tap_sizes", torch.ones(3 * hidden), persistent=False)
         layer = _Layer(self._config, joins=self._is_third)
         self._rotary = LlamaRotaryEmbedding(self._config)
         if self._is_third:
@@ -148,6 +149,20 @@ class EagleStudent(Student):
         else:
             self.fc.weight[:, hidden:] += torch.eye(hidden)
             nn.init.zeros_(self.fc.bias)
+
+    @torch.no_grad()
+    def scale_taps(self, sizes: Tensor, *, fresh: bool) -> None:
+        """Trains an EAGLE-3 head on taps divided by `sizes` [3 * hidden]; on disk `fc` reads the taps as they are.
+
+        Residual streams grow along the layers, some columns to hundreds of times of others, and a layer that adds to
+        such a state learns slowly. A fresh head's last norm takes over what the sizes took from the last tap.
+        """
+        self._tap_sizes.copy_(sizes)  # type: ignore[operator]
+        if fresh:
+            last = sizes[-len(self.norm.weight) :]
+            self.norm.weight *= last / last.square().mean().sqrt()
+        else:
+            self.fc.weight *= sizes
 
     @property
     def ids(self) -> Tensor | None:
@@ -186,7 +201,10 @@ class EagleStudent(Student):
         return self.midlayer if self._is_third else self.layers[0]
 
     def _incoming(self, seen: Seen) -> Tensor:
-        state: Tensor = self.fc(torch.cat(seen.streams, dim=-1)) if self._is_third else seen.hidden
+        state = seen.hidden
+        if self._is_third:
+            taps = torch.cat(seen.streams, dim=-1)
+            state = cast("Tensor", self.fc(taps / self._tap_sizes.to(taps.dtype)))  # type: ignore[operator]
         if self.training and self._shape.noise:
             state = state + (torch.rand_like(state) * 2 - 1) * self._shape.noise
         return state
@@ -218,6 +236,7 @@ class EagleStudent(Student):
         }
         tensors = dict(self.state_dict())
         if self._is_third:
+            tensors["fc.weight"] = self.fc.weight / self._tap_sizes
             config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(self.taps)}}
             config |= {"draft_vocab_size": self.lm_head.out_features}
             if self.ids is not None:

@@ -111,6 +111,31 @@ def test_unrolled_eagle_is_drafting_row_by_row(trained: TrainedHead, target: Tar
 
 
 @torch.no_grad()
+def test_taps_are_scaled_in_training_and_not_on_disk(trained: TrainedHead, target: Target, tmp_path: Path) -> None:
+    student: Any = load_student(trained("eagle3").folder, target)
+    expected = logits_of(student, target, batch_of([IDS]), 2)
+    student.scale_taps(torch.linspace(0.5, 40, 3 * target.hidden_size), fresh=False)
+    student.save(tmp_path)
+    for same in (student, load_student(tmp_path, target)):
+        for found, logits in zip(logits_of(same, target, batch_of([IDS]), 2), expected, strict=True):
+            torch.testing.assert_close(found, logits, rtol=1e-2, atol=1e-2)  # f16 on disk
+
+
+@torch.no_grad()
+def test_chains_begin_where_the_next_position_is_scored(trained: TrainedHead, target: Target) -> None:
+    student: Any = load_student(trained("eagle3").folder, target)
+    batch = batch_of([IDS, IDS[::-1]])
+    scored = torch.zeros_like(batch.scored)
+    scored[0, 4:7] = scored[1, 8] = True
+    everywhere = logits_of(student, target, batch, 3)
+    for found, full in zip(logits_of(student, target, batch._replace(scored=scored), 3), everywhere, strict=True):
+        begins = torch.zeros_like(scored)
+        begins[0, 3:6] = begins[1, 7] = True
+        torch.testing.assert_close(found[begins], full[begins], rtol=1e-4, atol=1e-4)
+        assert not found[~begins].any()
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["mlp", "eagle", "eagle3"])
 def test_texts_in_one_row_do_not_see_each_other(trained: TrainedHead, target: Target, name: str) -> None:
     student = load_student(trained(name).folder, target)
