@@ -54,11 +54,12 @@ class ExportOptions:
 
     target, draft: weight formats of the two models; a part that is None follows the checkpoint's own blocks (of a
         GGUF file), or DEFAULT_FORMATS where its weights are plain.
-    head_format: weight format of all matrices of a head.
-    cache_dtype: "f16" or "f32", the type of the key and value caches.
-    draft_vocab: the draft's head scores so many ids only; None scores all.
-    draft_vocab_text: a text file whose most frequent tokens these ids are; None takes ids 0 .. draft_vocab - 1, which
-        byte-pair tokenizers number by frequency.
+    head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
+        in the target's format, except for an output layer where another head_format is given.
+    cache_dtype: "f16", "f32" or "int8", the type of the key and value caches.
+    draft_vocab, head_vocab: the draft, and the head, scores so many ids only; None scores all.
+    draft_vocab_text: a text file whose most frequent tokens these ids are; None takes the first ids, as byte-pair
+        tokenizers number tokens by frequency.
     max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
     tokenizer: folder or hub id to take the tokenizer from instead of the target's own.
     parity: compare the exported graphs with torch and fail over tolerance.
@@ -74,8 +75,8 @@ class ExportOptions:
     head_format: str | None = None
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
-    draft_vocab_text: Path | None = None
     head_vocab: int | None = None
+    draft_vocab_text: Path | None = None
     max_positions: int | None = None
     tokenizer: str | None = None
     parity: bool = True
