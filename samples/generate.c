@@ -1,6 +1,7 @@
 /* Token ids in, token ids out: the C API from open to close. With D the installed package's folder pilotfish/bindings:
  *   cc generate.c -I$D/include -L$D -lpilotfish -Wl,-rpath,$D -o generate
  *   ./generate BUNDLE LIBONNXRUNTIME NUM_DRAFT_TOKENS MAX_NEW_TOKENS ID... */
+#include <errno.h>
 #include <pilotfish.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,18 @@
 static int failed(const char* what, pf_status status) {
   fprintf(stderr, "%s: error %d: %s\n", what, (int)status, pf_last_error());
   return 1;
+}
+
+/* A whole decimal number; anything else ends the program. */
+static int32_t parse(const char* text) {
+  char* end = NULL;
+  errno = 0;
+  const long value = strtol(text, &end, 10);
+  if (end == text || *end != '\0' || errno != 0 || value < INT32_MIN || value > INT32_MAX) {
+    fprintf(stderr, "'%s' is not a whole number\n", text);
+    exit(2);
+  }
+  return (int32_t)value;
 }
 
 static int generate(pf_engine* engine, const pf_generate_options* options, const int32_t* ids, size_t num_ids) {
@@ -51,13 +64,13 @@ int main(int argc, char** argv) {
 
   pf_generate_options options;
   pf_generate_options_init(&options);
-  options.num_draft_tokens = atoi(argv[3]);
-  options.max_new_tokens = atoi(argv[4]);
+  options.num_draft_tokens = parse(argv[3]);
+  options.max_new_tokens = parse(argv[4]);
 
   const size_t num_ids = (size_t)(argc - 5);
   int32_t* ids = malloc(num_ids * sizeof *ids);
   if (!ids) return failed("malloc", PF_OUT_OF_MEMORY);
-  for (size_t i = 0; i < num_ids; ++i) ids[i] = atoi(argv[5 + i]);
+  for (size_t i = 0; i < num_ids; ++i) ids[i] = parse(argv[5 + i]);
   const int result = generate(engine, &options, ids, num_ids);
   free(ids);
   pf_engine_close(engine);

@@ -1,11 +1,11 @@
 #include "accept.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "check.h"
 #include "chi_square.h"
+#include "toy_target.h"
 
 namespace {
 
@@ -112,13 +112,9 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
 }
 
 void test_sampled_tokens_follow_the_target() {
-  const Probs target{0.05f, 0.1f, 0.15f, 0.2f, 0.2f, 0.3f};
+  const Probs& target = check::kFirst;
   std::vector<Probs> next;
-  for (size_t id = 0; id < target.size(); ++id) {
-    Probs row = target;
-    std::rotate(row.begin(), row.begin() + id, row.end());
-    next.push_back(row);
-  }
+  for (int32_t id = 0; id < check::kNumIds; ++id) next.push_back(check::second_after(id));
   const SamplingOptions plain{.temperature = 1};
   check_distribution("equal", target, target, next, plain);
   check_distribution("near", {0.06f, 0.09f, 0.2f, 0.15f, 0.25f, 0.25f}, target, next, plain);

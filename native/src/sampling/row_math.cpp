@@ -64,6 +64,31 @@ PF_INLINE void exp2_lanes(Floats& x) {
   x = underflow ? Floats{} : std::bit_cast<Floats>(bits);
 }
 
+template <bool kIsStored>
+PF_INLINE float exp_row(std::span<const float> row, float peak, float scale, float* out) {
+  const float factor = scale * kLog2e;
+  const float* data = row.data();
+  const size_t size = row.size();
+  Floats sums{};
+  Floats x;
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    load(data + i, x);
+    x = (x - peak) * factor;
+    exp2_lanes(x);
+    if constexpr (kIsStored) store(x, out + i);
+    sums += x;
+  }
+  load_tail(data + i, size - i, kLowest, x);
+  x = (x - peak) * factor;
+  exp2_lanes(x);
+  sums += x;
+  if constexpr (kIsStored) {
+    for (size_t j = 0; i + j < size; ++j) out[i + j] = x[j];
+  }
+  return sum_lanes(sums);
+}
+
 }  // namespace
 
 PF_ALL_WIDTHS Peak find_peak(std::span<const float> row) {
@@ -106,45 +131,11 @@ PF_ALL_WIDTHS Peak find_peak(std::span<const float> row) {
 }
 
 PF_ALL_WIDTHS float exp_sum(std::span<const float> row, float peak, float scale) {
-  const float factor = scale * kLog2e;
-  const float* data = row.data();
-  const size_t size = row.size();
-  Floats sums{};
-  Floats x;
-  size_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    load(data + i, x);
-    x = (x - peak) * factor;
-    exp2_lanes(x);
-    sums += x;
-  }
-  load_tail(data + i, size - i, kLowest, x);
-  x = (x - peak) * factor;
-  exp2_lanes(x);
-  sums += x;
-  return sum_lanes(sums);
+  return exp_row<false>(row, peak, scale, nullptr);
 }
 
 PF_ALL_WIDTHS float exp_into(std::span<const float> row, float peak, float scale, float* out) {
-  const float factor = scale * kLog2e;
-  const float* data = row.data();
-  const size_t size = row.size();
-  Floats sums{};
-  Floats x;
-  size_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    load(data + i, x);
-    x = (x - peak) * factor;
-    exp2_lanes(x);
-    store(x, out + i);
-    sums += x;
-  }
-  load_tail(data + i, size - i, kLowest, x);
-  x = (x - peak) * factor;
-  exp2_lanes(x);
-  sums += x;
-  for (size_t j = 0; i + j < size; ++j) out[i + j] = x[j];
-  return sum_lanes(sums);
+  return exp_row<true>(row, peak, scale, out);
 }
 
 PF_ALL_WIDTHS ExpMoments exp_moments(std::span<const float> row, float peak, float scale) {
