@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _MARK = "\u2063user turn\u2063"  # invisible separators: in no template
 
-# User turns that quote the training text; {} is the excerpt.
+# User turns that quote the training text; each {} is an excerpt.
 REQUESTS = (
     "Give me a short summary of this passage.\n\n{}",
     "What are the most important points here?\n\n{}",
@@ -36,6 +36,9 @@ REQUESTS = (
     "```\n{}\n```\n\nIs there anything wrong with this? Show a better version.",
     "Write a short example that shows how to use this:\n\n{}",
     "{}",
+    "Use the passages below.\n\n[1] {}\n\n[2] {}\n\nWhat do they say? Quote the sentences that you rely on.",
+    "[1] {}\n\n[2] {}\n\n[3] {}\n\nExplain passage 2 to a beginner, and say which passages help.",
+    "Here are some passages.\n\n[1] {}\n\n[2] {}\n\n[3] {}\n\nList the facts in them, each with its passage.",
 )
 
 # How user turns begin that the target writes to their end; by half it begins them itself.
@@ -137,17 +140,30 @@ def excerpt_turns(frame: ChatFrame, text: Excerpts, count: int, max_tokens: int,
     """User turns about excerpts of the training text that leave some room below `max_tokens` prompt tokens."""
     if count == 0:
         return []
-    longest = max(len(frame.prompt_ids(request.format(""))) for request in REQUESTS)
-    room = min(max_tokens - longest - 4, text.rows.header.length)  # cutting inside a word can add a few tokens
-    if room < 1:
+    rooms = [_room(frame, request, max_tokens) for request in REQUESTS]
+    usable = [(request, room) for request, room in zip(REQUESTS, rooms, strict=True) if room >= 1]
+    if not usable:
         raise TrainingOptionError(
-            f"prompt_tokens is {max_tokens}; the template and a request take {longest}, give more"
+            f"prompt_tokens is {max_tokens}; the template and a request take {max_tokens - max(rooms)}, give more"
         )
     turns = []
     for _ in range(count):
-        row = np.asarray(text.rows.tokens[rng.choice(text.row_ids)])
-        size = int(rng.integers(max(1, room // 4), room + 1))
-        start = int(rng.integers(len(row) - size + 1))
-        excerpt = frame.tokenizer.backend_tokenizer.decode(row[start : start + size].tolist(), skip_special_tokens=True)
-        turns.append(REQUESTS[rng.integers(len(REQUESTS))].format(excerpt.strip()))
+        request, room = usable[rng.integers(len(usable))]
+        turns.append(request.format(*(_excerpt(frame, text, room, rng) for _ in range(request.count("{}")))))
     return turns
+
+
+def _room(frame: ChatFrame, request: str, max_tokens: int) -> int:
+    """Tokens that each excerpt of a request may have."""
+    excerpts = request.count("{}")
+    cut_words = 4 * excerpts  # cutting inside a word can add a few tokens
+    return (max_tokens - len(frame.prompt_ids(request.replace("{}", ""))) - cut_words) // excerpts
+
+
+def _excerpt(frame: ChatFrame, text: Excerpts, room: int, rng: np.random.Generator) -> str:
+    row = np.asarray(text.rows.tokens[rng.choice(text.row_ids)])
+    longest = min(room, len(row))
+    size = int(rng.integers(max(1, longest // 4), longest + 1))
+    start = int(rng.integers(len(row) - size + 1))
+    ids = row[start : start + size].tolist()
+    return frame.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=True).strip()
