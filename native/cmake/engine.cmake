@@ -77,6 +77,7 @@ set_source_files_properties(src/sampling/row_math.cpp PROPERTIES COMPILE_OPTIONS
 
 set(pilotfish_engine_tests
   accept_test
+  accept_tree_sampling_test
   accept_tree_test
   calibration_test
   confidence_rates_test
