@@ -20,11 +20,14 @@ from .weights import write_weights
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .heads import HeadModel
+    from .manifest import FileEntry
     from .model_export import ExportedModel
     from .options import ExportOptions
     from .parity import Parity
     from .progress import Progress
     from .tokenizer import TokenizerInfo
+    from .weights import StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ def export_head(
 
     Raises:
         CheckpointError, UnsupportedModelError: a head that does not fit the target, or of another variant.
+        OptionError: a vocabulary that the target does not have.
         ParityError: its graphs differ from torch.
     """
     progress.stage("build head", 1)
@@ -75,19 +79,7 @@ def export_head(
         logit_ids=None if vocabulary is None else vocabulary.ids,
     )
     progress.advance()
-    plan = head.plan
-    progress.stage("quantise and pack head", len(plan.weights) + len(plan.vectors) + len(head.tables))
-    weights_path = folder / "head.bin"
-    shared = shared_tensors(head, target)
-    tensors = write_weights(plan, head.source, head.tables, weights_path, progress.advance, elsewhere=shared)
-    borrowed = tuple(replace(tensor, name=name) for name, tensor in shared.items())
-    graphs = {}
-    for role, (model, graph_plan) in head.graphs.items():
-        path = folder / f"head.{role}.onnx"
-        files = {weights_path.name: tensors, target.weights_path.name: borrowed}
-        used = {file: [item for item in stored if item.name in graph_plan.values] for file, stored in files.items()}
-        write_graph(model, graph_plan, used, path)
-        graphs[role] = file_entry(path)
+    files = _write_files(head, target, folder, progress)
     parity = None
     if options.parity:
         progress.stage("compare head with torch", NUM_STEPS)
@@ -96,40 +88,70 @@ def export_head(
             checkpoint,
             parts,
             target,
-            {weights_path: tensors, target.weights_path: borrowed},
+            {files.weights_path: files.own, target.weights_path: files.shared},
             folder=folder,
             ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, target.max_positions)),
             cache_dtype=options.cache_dtype,
             advance=progress.advance,
         )
-    parameters = sum(math.prod(head.source.shape(name)) for name in checkpoint.tensors if name not in ("d2t", "t2d"))
-    cache = head.cache
-    entry = HeadEntry(
+    entry = _entry(head, checkpoint, files, options, parity)
+    if vocabulary is not None and vocabulary.is_prefix:
+        entry = replace(entry, logit_ids=None)
+    shared_bytes = sum(tensor.bytes for tensor in files.shared)
+    return entry, _summary(entry, shared_bytes, parts.vocab_size, vocabulary, parity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What was written of a head, and which of its tensors are in the target's file."""
+
+    weights_path: Path
+    own: tuple[StoredTensor, ...]
+    shared: tuple[StoredTensor, ...]  # with the head's names
+    shared_names: dict[str, str]  # of the head -> of the target
+    graphs: dict[str, FileEntry]
+
+
+def _write_files(head: HeadModel, target: ExportedModel, folder: Path, progress: Progress) -> _Files:
+    plan, weights_path = head.plan, folder / "head.bin"
+    progress.stage("quantise and pack head", len(plan.weights) + len(plan.vectors) + len(head.tables))
+    found = shared_tensors(head, target)
+    own = write_weights(plan, head.source, head.tables, weights_path, progress.advance, elsewhere=found)
+    shared = tuple(replace(tensor, name=name) for name, tensor in found.items())
+    graphs = {}
+    for role, (model, graph_plan) in head.graphs.items():
+        path = folder / f"head.{role}.onnx"
+        files = {weights_path.name: own, target.weights_path.name: shared}
+        used = {file: [item for item in stored if item.name in graph_plan.values] for file, stored in files.items()}
+        write_graph(model, graph_plan, used, path)
+        graphs[role] = file_entry(path)
+    return _Files(weights_path, own, shared, {name: tensor.name for name, tensor in found.items()}, graphs)
+
+
+def _entry(
+    head: HeadModel, checkpoint: HeadCheckpoint, files: _Files, options: ExportOptions, parity: Parity | None
+) -> HeadEntry:
+    cache = None
+    if head.cache is not None:
+        shape = {name: getattr(head.cache, name) for name in ("num_heads", "num_kv_heads", "head_dim", "max_positions")}
+        cache = HeadCacheEntry(**shape, cache_dtype=options.cache_dtype)
+    return HeadEntry(
         kind=head.kind,
-        graphs=graphs,
-        weights=file_entry(weights_path),
-        tensors=tensors,
+        graphs=files.graphs,
+        weights=file_entry(files.weights_path),
+        tensors=files.own,
         taps=head.taps,
         num_predictions=head.num_predictions,
         state_size=head.state_size,
         num_logits=head.num_logits,
-        logit_ids=None if vocabulary is not None and vocabulary.is_prefix else head.logit_ids,
-        cache=None
-        if cache is None
-        else HeadCacheEntry(
-            num_heads=cache.num_heads,
-            num_kv_heads=cache.num_kv_heads,
-            head_dim=cache.head_dim,
-            max_positions=cache.max_positions,
-            cache_dtype=options.cache_dtype,
-        ),
+        logit_ids=head.logit_ids,
+        cache=cache,
         format=options.head_format or DEFAULT_HEAD_FORMAT,
-        parameters=parameters,
+        parameters=sum(math.prod(head.source.shape(name)) for name in checkpoint.tensors if name not in ("d2t", "t2d")),
         source=checkpoint.id,
         parity={} if parity is None else asdict(parity),
-        shared={name: tensor.name for name, tensor in shared.items()},
+        shared=files.shared_names,
     )
-    return entry, _summary(entry, sum(tensor.bytes for tensor in borrowed), parts.vocab_size, vocabulary, parity)
 
 
 def _summary(
