@@ -56,16 +56,16 @@ class Chains:
     def attend(self, queries: Tensor) -> Tensor:
         """Queries of a step [chains, heads, size] -> [chains, heads * size]."""
         keys, values = torch.cat(self._keys, dim=2), torch.cat(self._values, dim=2)
-        spread = self._spread(queries, self._columns, self._width)  # [rows, width, heads, size]
-        kv_heads, size = keys.shape[1], keys.shape[3]
-        # query heads that share keys become further queries
-        packed = spread.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        spread = self._spread(queries, self._columns, self._width)
+        rows, kv_heads, size = len(spread), keys.shape[1], keys.shape[3]
+        groups = queries.shape[1] // kv_heads  # query heads that share keys: they become further queries
+        packed = spread.view(rows, self._width, kv_heads, groups, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
         mask = self._hidden[..., : keys.shape[2]].to(queries.dtype)
-        mask = mask[:, None].expand(-1, packed.shape[2] // self._width, -1, -1).flatten(1, 2)[:, None]
+        mask = mask[:, None].expand(-1, groups, -1, -1).flatten(1, 2)[:, None]
         out = functional.scaled_dot_product_attention(packed, keys, values, attn_mask=mask)
-        by_column = out.unflatten(2, (-1, self._width)).permute(0, 3, 1, 2, 4).reshape(len(mask), self._width, -1)
-        assert by_column.shape[2] == queries.shape[1] * size  # noqa: S101
-        return by_column[self._rows, self._columns]
+        by_column = out.view(rows, kv_heads, groups, self._width, size).permute(0, 3, 1, 2, 4).flatten(2)
+        found: Tensor = by_column[self._rows, self._columns]
+        return found
 
     def _spread(self, values: Tensor, columns: Tensor, width: int) -> Tensor:
         empty = values.new_zeros(self._shape[0], width, *values.shape[1:])

@@ -72,7 +72,7 @@ class _Attention(nn.Module):
 
     def keys(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """X [..., columns] -> keys and values [..., key/value heads, size]."""
-        value = self.v_proj(x).unflatten(-1, (-1, self._size))
+        value = self._split(self.v_proj(x))
         return self._rotated(self.k_proj(x), rotary).to(value.dtype), value
 
     def queries(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
@@ -81,9 +81,12 @@ class _Attention(nn.Module):
         return self._rotated(projected, rotary).to(projected.dtype)
 
     def _rotated(self, projected: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        split = projected.unflatten(-1, (-1, self._size))
+        split = self._split(projected)
         cos, sin = (part.unsqueeze(-2) for part in rotary)
         return split * cos + rotate_half(split) * sin  # type: ignore[no-untyped-call, no-any-return]
+
+    def _split(self, projected: Tensor) -> Tensor:
+        return projected.view(*projected.shape[:-1], -1, self._size)
 
 
 class _Layer(nn.Module):
@@ -113,6 +116,8 @@ class _Layer(nn.Module):
 
 class EagleStudent(Student):
     """Both kinds. Parameters have the published names."""
+
+    _tap_sizes: Tensor  # [3 * hidden], of the columns that an EAGLE-3 head reads
 
     def __init__(self, shape: EagleShape, target: Target, loss: str, ids: Tensor | None) -> None:
         """`ids`: ascending, the tokens that an EAGLE-3 head scores; None: all."""
@@ -157,12 +162,12 @@ class EagleStudent(Student):
         Residual streams grow along the layers, some columns to hundreds of times of others, and a layer that adds to
         such a state learns slowly. A fresh head's last norm takes over what the sizes took from the last tap.
         """
-        self._tap_sizes.copy_(sizes)  # type: ignore[operator]
+        self._tap_sizes.copy_(sizes)
         if fresh:
             last = sizes[-len(self.norm.weight) :]
-            self.norm.weight *= last / last.square().mean().sqrt()
+            self.norm.weight.mul_(last / last.square().mean().sqrt())
         else:
-            self.fc.weight *= sizes
+            self.fc.weight.mul_(sizes)
 
     @property
     def ids(self) -> Tensor | None:
@@ -204,7 +209,7 @@ class EagleStudent(Student):
         state = seen.hidden
         if self._is_third:
             taps = torch.cat(seen.streams, dim=-1)
-            state = cast("Tensor", self.fc(taps / self._tap_sizes.to(taps.dtype)))  # type: ignore[operator]
+            state = cast("Tensor", self.fc(taps / self._tap_sizes.to(taps.dtype)))
         if self.training and self._shape.noise:
             state = state + (torch.rand_like(state) * 2 - 1) * self._shape.noise
         return state
