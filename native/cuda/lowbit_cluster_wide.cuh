@@ -14,7 +14,8 @@ namespace pilotfish::cuda {
 /// A matrix descriptor: tokens' columns in shared memory, rows of 128 bytes in groups of eight, vectors exchanged.
 class TokenColumns {
  public:
-  __device__ explicit TokenColumns(uint32_t address) : low_(1u << 16 | (address & 0x3FFFF) >> 4) {}
+  /// Taken from one lane, so that the compiler knows it to be the same in all.
+  __device__ explicit TokenColumns(uint32_t address) : low_(__shfl_sync(~0u, 1u << 16 | (address & 0x3FFFF) >> 4, 0)) {}
 
   /// The columns that lie so many bytes behind.
   __device__ uint64_t behind(int num_bytes) const {
