@@ -6,7 +6,6 @@ rounds are not replayed from two models' logits: every shape generates the answe
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ class ShapeScores:
     shape: str
     acceptance_rate: float  # accepted / drafted
     acceptance_length: float  # tokens a round, the target's own included
-    by_position: tuple[float, ...]  # share of rounds that went at least k tokens deep, of those that went k - 1
+    by_position: tuple[float, ...]  # share of rounds that went k tokens deep, of those that went k - 1 and could go on
     tokens_per_s: float  # by the calibrated costs of the passes that the rounds ran
     speedup: float  # against decoding without drafts, by the same costs
 
@@ -126,13 +125,13 @@ def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> SourceScor
     for shape in (name for name in answers[0] if name != "plain"):
         results = [found[shape] for found in answers]
         drafted = sum(result.stats.num_drafted for result in results)
-        rounds = [each.num_tokens for result in results for each in result.rounds if each.num_head or each.num_model]
+        rounds = [each for result in results for each in result.rounds if each.num_head or each.num_model]
         speed = _speed(results)
         scores.append(
             ShapeScores(
                 shape=shape,
                 acceptance_rate=sum(result.stats.num_accepted for result in results) / max(1, drafted),
-                acceptance_length=sum(rounds) / max(1, len(rounds)),
+                acceptance_length=sum(each.num_tokens for each in rounds) / max(1, len(rounds)),
                 by_position=_by_position(rounds),
                 tokens_per_s=speed,
                 speedup=speed / plain if plain else 0.0,
@@ -141,9 +140,12 @@ def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> SourceScor
     return SourceScores(category, len(answers), tuple(scores))
 
 
-def _by_position(rounds: Sequence[int]) -> tuple[float, ...]:
-    reached = [sum(tokens > depth for tokens in rounds) for depth in range(max(rounds, default=1))]
-    return tuple(after / before for before, after in itertools.pairwise(reached))
+def _by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
+    rates = []
+    for depth in range(max((len(each.ranks) for each in rounds), default=0)):
+        reached = [len(each.ranks) > depth for each in rounds if len(each.ranks) >= depth and each.num_levels > depth]
+        rates.append(sum(reached) / len(reached))
+    return tuple(rates)
 
 
 def _speed(results: Sequence[Result]) -> float:

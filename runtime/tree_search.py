@@ -67,17 +67,17 @@ class SearchedTree:
 
 def grow_tree(counts: PathCounts, num_levels: int, num_tokens: int) -> SearchedTree:
     """The most expected tokens a round that num_tokens drafted ones of num_levels heads can give."""
-    first = (0,)
+    first: tuple[int, ...] = (0,)
     candidates = [(-counts.accuracy(first), first)]  # the likeliest path first
     choices: list[tuple[int, ...]] = []
     lengths = [1.0]
-    worth = {(): 1.0}
+    worth: dict[tuple[int, ...], float] = {(): 1.0}
     while candidates and len(choices) < num_tokens:
         value, path = heapq.heappop(candidates)
         choices.append(path)
         lengths.append(lengths[-1] - value)
         worth[path] = -value
-        further = [(*path[:-1], path[-1] + 1)] if path[-1] + 1 < _MOST_RANKS else []
+        further: list[tuple[int, ...]] = [(*path[:-1], path[-1] + 1)] if path[-1] + 1 < _MOST_RANKS else []
         if len(path) < num_levels:
             further.append((*path, 0))
         for other in further:
@@ -102,4 +102,4 @@ def search_tree(
 
 def _guess(path: tuple[int, ...]) -> float:
     """What heads are usually like, before anything was measured."""
-    return 0.4 * 0.8 ** (len(path) - 1) / (path[-1] + 1) ** 1.3
+    return float(0.4 * 0.8 ** (len(path) - 1) / (path[-1] + 1) ** 1.3)

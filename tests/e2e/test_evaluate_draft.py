@@ -47,6 +47,10 @@ def test_replayed_acceptance_is_the_real_one(
     assert found["acceptance_rate"] == pytest.approx(accepted / drafted, abs=0.05)
     assert 0 < scores["all"]["overlap"] < 1
     assert found["speedup"] > 0
+    shapes = {item["shape"]: item for item in report["draft"][-1]["shapes"]}
+    assert list(shapes) == ["chain of 2", "chain of 4", "dynamic tree", "as many as pay"]
+    assert shapes["dynamic tree"]["acceptance_length"] >= shapes["chain of 4"]["acceptance_length"]
+    assert [item["category"] for item in report["draft"]] == ["a", "b", "all"]
 
 
 def test_a_draft_that_is_the_target_is_always_right(
@@ -59,6 +63,8 @@ def test_a_draft_that_is_the_target_is_always_right(
     whole = own["categories"][-1]
     assert (whole["agreement"], whole["chains"][0]["acceptance_rate"]) == (1.0, 1.0)
     assert whole["overlap"] == pytest.approx(1.0, abs=1e-6)
+    chain = own["draft"][-1]["shapes"][1]
+    assert (chain["acceptance_rate"], set(chain["by_position"])) == (1.0, {1.0})
     assert "comparison" in finished.out
 
 
