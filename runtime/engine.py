@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Engine:
     """A bundle, loaded and ready to generate.
 
-    It may be used from several threads; they take turns round by round. While the native engine works, other Python
-    threads run. It belongs to its process: a fork cannot use it, and loads the bundle itself.
+    Several threads may use it; they take turns round by round, and other Python threads run meanwhile. It belongs to
+    its process: a fork cannot use it, and loads the bundle itself.
     """
 
     def __init__(
@@ -262,8 +262,7 @@ class Engine:
         check_when_full(when_full)
         if when_full == "error":
             return self.encode_chat(messages, tools=tools), 0
-        context = self._info.max_context
-        limit = context - min(room, context // 4)
+        limit = self._info.max_context - min(room, self._info.max_context // 4)
         return fit_conversation(messages, lambda kept: self.encode_chat(kept, tools=tools), limit)
 
     def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
@@ -282,12 +281,10 @@ class Engine:
             constraint=constraint,
         )
 
-    def _open_async(
-        self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0
-    ) -> AsyncTokenStream:
+    def _open_async(self, ids: Sequence[int], options: GenerateOptions, num_dropped: int = 0) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
         self._request_for(options)
-        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped_messages))
+        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped))
 
     def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:
         return options.to_request(

@@ -31,6 +31,11 @@ SOURCES = {
     "head": DraftSource.HEAD,
     "lookup+head": DraftSource.LOOKUP_HEAD,
 }
+_SAME_IN_REQUESTS = (
+    *("max_new_tokens", "min_new_tokens", "ignore_eos", "echo", "reuse_prefix"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_window", "no_repeat_ngram_size"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
 MAX_PENALTY = 100
 MOST_LOGPROBS = 256
 
@@ -266,45 +271,27 @@ class GenerateOptions:
             medusa: the tree that was searched for its head; empty: the usual one.
             mask: of structured output.
         """
-        tree = parse_tree(
-            self.tree,
-            self.tree_nodes,
-            self.tree_depth,
-            max_draft_tokens=max_draft_tokens,
-            medusa=medusa or MEDUSA_CHOICES,
-        )
+        shape = (self.tree, self.tree_nodes, self.tree_depth)
+        tree = parse_tree(*shape, max_draft_tokens=max_draft_tokens, medusa=medusa or MEDUSA_CHOICES)
         num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
         check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
+        epsilon, delta = self.typical_acceptance or (0.0, 0.0)
         return RequestOptions(
-            max_new_tokens=self.max_new_tokens,
+            **{name: getattr(self, name) for name in _SAME_IN_REQUESTS},
             num_draft_tokens=num_draft_tokens,
-            ignore_eos=self.ignore_eos,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
             seed=secrets.randbits(64) if self.seed is None else int(self.seed),
             stop_ids=tuple(self.stop_ids),
             draft_source=SOURCES[self.source],
-            typical_p=self.typical_p,
-            min_new_tokens=self.min_new_tokens,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            penalty_window=self.penalty_window,
-            no_repeat_ngram_size=self.no_repeat_ngram_size,
             logit_bias=tuple(self.logit_bias.items()),
             num_top_logprobs=self.logprobs,
-            echo=self.echo,
             mask=mask,
-            reuse_prefix=self.reuse_prefix,
             tree_widths=tree.widths,
             tree_nodes=tree.nodes,
             tree_depth=tree.depth,
             tree_parents=tree.parents,
             draft_temperatures=tuple(self.draft_temperatures),
-            typical_epsilon=self.typical_acceptance[0] if self.typical_acceptance else 0.0,
-            typical_delta=self.typical_acceptance[1] if self.typical_acceptance else 0.0,
+            typical_epsilon=epsilon,
+            typical_delta=delta,
         )
