@@ -10,6 +10,7 @@ if [ ! -x "$venv/bin/python" ]; then "${PYTHON:-python3}" -m venv "$venv"; fi
 source "$venv/bin/activate"
 
 # torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand.
+echo "installing into $venv, which takes minutes where torch must be fetched"
 python -m pip install --quiet "torch==2.13.0"
 python -m pip install --quiet ".[cpu,export,structured,train,test]"
 
