@@ -113,9 +113,9 @@ def _show(report: dict[str, Any]) -> None:
         equal = "the same" if report["outputs_equal"] else "DIFFERENT"
         show(f"{speedups}, outputs are {equal}")
     first = report["verify_ms"]["1"]
-    passes = {f"target, {num_rows} {'row' if num_rows == '1' else 'rows'}": time for num_rows, time in report["verify_ms"].items()}
+    passes = {f"target, rows: {num_rows}": time for num_rows, time in report["verify_ms"].items()}
     if report["draft_ms"] is not None:
-        passes["draft, 1 row"] = report["draft_ms"]
+        passes["draft, rows: 1"] = report["draft_ms"]
     rows = [(name, f"{time:.2f}", f"{time / first:.2f}") for name, time in passes.items()]
     out().print(table("one pass", ("", "ms", "of 1 row"), rows))
     if len(report["categories"]) > 1:
