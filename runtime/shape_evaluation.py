@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .results import Result, Round
 
-SEARCH_TOKENS = 31  # of the trees that are measured to find the best of DEFAULT_TREE_NODES
 SEARCH_PASSES = 2
 _CHAINS = {"head": (1, 2, 3, 4, 6), "draft": (2, 4)}  # of a draft model, all are replayed by draft_evaluation
 
@@ -96,7 +95,7 @@ def find_tree(
 ) -> tuple[SearchedTree, int]:
     """Searches the tree of a bundle's Medusa heads; also how many of its choices give most tokens a second here.
 
-    Calls `on_step` SEARCH_PASSES times for each prompt. The engine must have room for SEARCH_TOKENS drafted tokens.
+    Calls `on_step` SEARCH_PASSES times for each prompt. The engine needs room for DEFAULT_TREE_NODES drafted tokens.
     """
     head = engine.manifest.head
     assert head is not None  # noqa: S101
@@ -107,8 +106,7 @@ def find_tree(
             yield _answer(engine, prompt, new_tokens, options).rounds
             on_step()
 
-    searched = search_tree(measure, head.num_predictions, SEARCH_TOKENS, SEARCH_PASSES)
-    searched = SearchedTree(searched.choices[:DEFAULT_TREE_NODES], searched.lengths[: DEFAULT_TREE_NODES + 1])
+    searched = search_tree(measure, head.num_predictions, DEFAULT_TREE_NODES, SEARCH_PASSES)
     context = sum(len(prompt.ids) for prompt in prompts) // len(prompts) + new_tokens // 2
     drafting = engine.pass_cost(1, context=context, model=Model.HEAD)
     return searched, searched.best_size(lambda size: drafting + engine.pass_cost(size + 1, context=context))

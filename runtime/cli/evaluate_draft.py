@@ -16,7 +16,7 @@ from pilotfish.runtime.draft_tree import DEFAULT_TREE_NODES
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest, store_tree
-from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, SEARCH_TOKENS, evaluate_shapes, find_tree
+from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, find_tree
 
 from .arguments import Json
 from .console import note_device, notes, show, write_json
@@ -86,7 +86,7 @@ def _check_medusa(bundle: str, manifest: Manifest) -> None:
 
 
 def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
-    with Engine(bundle, **flags.keywords(), max_draft_tokens=SEARCH_TOKENS) as engine:
+    with Engine(bundle, **flags.keywords(), max_draft_tokens=DEFAULT_TREE_NODES) as engine:
         chosen = prompts_from_file(engine, prompts)
         with Progress(console=notes(), transient=True) as progress:
             task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)

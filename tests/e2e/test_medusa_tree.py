@@ -48,6 +48,7 @@ def test_a_tree_is_searched_and_kept(bundle: Path, tiny_bundle: Path, cli: Comma
     assert "own tree of 5" in [each["shape"] for each in report["head"][-1]["shapes"]]
     tree = read_manifest(copy).head.tree
     assert check_bundle(copy).head.tree == tree
+    assert "a tree of 5 tokens was searched for it" in cli("info", copy).out
     options = GenerateKeywords(max_new_tokens=40, explain=True)
     with Engine(copy, threads=2) as searched:
         for prompt in ([3], list(range(7, 40))):
