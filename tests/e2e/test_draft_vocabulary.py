@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,3 +73,45 @@ def test_sampling_accepts_with_the_mapped_probabilities(mapped: Path) -> None:
             ).stats
             accepted, drafted = accepted + stats.num_accepted, drafted + stats.num_drafted
     assert accepted > 0.3 * drafted
+
+
+@pytest.mark.parametrize("kind", ["medusa", "mlp_speculator", "eagle"])
+def test_a_head_that_scores_some_tokens_accepts_only_those(
+    kind: str, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """Both heads are the same one but for the trimmed output layer; a wrong map would accept next to nothing."""
+    import tiny_heads
+    from fitted_heads import EXACT, KINDS, TorchTarget, fitted_head
+    from head_bundles import agreeing_bundle
+    from tiny_bundles import toy_tokenizer
+
+    from pilotfish.exporter import export
+
+    target = checkpoints["toy"]
+    if kind in KINDS:
+        head = tiny_heads.save_head(tmp_path / "head", *fitted_head(kind, TorchTarget(target)))
+        export(str(target), tmp_path / "whole", head=str(head), options=EXACT)
+    else:
+        agreeing_bundle(tmp_path, kind, toy_tokenizer(10), EXACT)
+        target, head = tmp_path / "target", tmp_path / "agreeing"
+        (tmp_path / "bundle").rename(tmp_path / "whole")
+    accepted = {}
+    drafting = {"source": "head", "tree": "3-1", "max_new_tokens": 40, "ignore_eos": True, "explain": True}
+    with Engine(tmp_path / "whole", threads=1) as engine:
+        said = [engine.generate(prompt, **drafting) for prompt in PROMPTS]
+        accepted["whole"] = sum(result.stats.num_accepted for result in said)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(result.text for result in said), encoding="utf-8")
+    options = replace(EXACT, head_vocab=NUM_IDS, draft_vocab_text=text)
+    bundle = export(str(target), tmp_path / "trimmed", head=str(head), options=options).folder
+    scored = json.loads((bundle / "manifest.json").read_text())["head"]["logit_ids"]
+    assert scored != list(range(NUM_IDS))
+    with Engine(bundle, threads=1) as engine:
+        found = []
+        for prompt, whole in zip(PROMPTS, said, strict=True):
+            with engine.stream(prompt, **drafting) as stream:
+                events = list(stream)
+            assert tuple(event.token_id for event in events) == whole.token_ids
+            found += [event.token_id for event in events if event.origin == "accepted"]
+    assert set(found) <= set(scored)
+    assert len(found) > 0.6 * accepted["whole"] > 0
