@@ -100,6 +100,7 @@ __device__ RowPart join_parts(const RowPart* parts, int num_parts) {
 template <class Choice>
 __global__ void __launch_bounds__(kThreads)
     choose_likeliest_kernel(const __grid_constant__ Choice choice, const __grid_constant__ RoundMemory memory) {
+  wait_for_predecessors();  // what follows starts when this has ended: passes read ahead
   const LogitRows& rows = choice.rows;
   const int num_parts = gridDim.x, row = blockIdx.y, part = blockIdx.x;
   const RowPart mine = look_at_part(rows, row, part);
@@ -131,8 +132,7 @@ cudaError_t launch(const Choice& choice, const RoundMemory& memory, cudaStream_t
   const LogitRows& rows = choice.rows;
   if (rows.num_rows < 1 || rows.num_rows > kMaxRoundRows || rows.num_choices < 1) return cudaErrorInvalidValue;
   const dim3 grid(num_row_parts(rows.num_logits), rows.num_rows);
-  choose_likeliest_kernel<<<grid, kThreads, 0, stream>>>(choice, memory);
-  return cudaGetLastError();
+  return launch_early(choose_likeliest_kernel<Choice>, grid, kThreads, 0, stream, choice, memory);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "common.cuh"
 #include "kernels.h"
+#include "lowbit_result.cuh"
 #include "lowbit_stage.cuh"
 
 namespace pilotfish::cuda {
@@ -96,38 +97,35 @@ __device__ void add_partials(const LowbitLinear& linear, int first, int last, in
 
 // ---- the epilogue ----
 
-__device__ __forceinline__ float with_bias(const LowbitLinear& linear, int row, float value) {
-  return linear.bias && row < linear.shape.out_features ? value + __ldg(linear.bias + row) : value;
+__device__ __forceinline__ float scaled_row(const LowbitLinear& linear, int row, float sum, float scale) {
+  return linear.bias && row < linear.shape.out_features ? scaled(sum, scale, __ldg(linear.bias + row))
+                                                        : scaled(sum, scale, 0.0f);
 }
-
-__device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
 
 /// Writes one result, with its copy for the next linear; returns it, or zero where there is no such column.
 __device__ inline float write_output(const LowbitLinear& linear, int token, int column, int num_columns, float value) {
   if (column >= num_columns) return 0;
   const size_t index = static_cast<size_t>(token) * num_columns + column;
   if (linear.output_type == OutputType::kF16) {
-    if (linear.residual) value += __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index));
+    if (linear.residual) {
+      value = __fadd_rn(value, __half2float(__ldcg(static_cast<const __half*>(linear.residual) + index)));
+    }
     static_cast<__half*>(linear.out)[index] = __float2half_rn(value);
     return value;
   }
-  if (linear.residual) value += __ldcg(static_cast<const float*>(linear.residual) + index);
+  if (linear.residual) value = __fadd_rn(value, __ldcg(static_cast<const float*>(linear.residual) + index));
   static_cast<float*>(linear.out)[index] = value;
   if (linear.next.halves) {
     const float weight = linear.next.weight ? __ldg(linear.next.weight + column) : 1.0f;
-    static_cast<__half*>(linear.next.halves)[index] = saturated_half(value * weight);
+    static_cast<__half*>(linear.next.halves)[index] = half_for_next(value, weight);
   }
   return value;
 }
 
-/// Leaves the squares of a piece's 32 columns: two tokens a lane, summed over the lanes that share them.
+/// Leaves the squares of a piece's 32 columns: the sums of this lane's two tokens, which all lanes that share them
+/// have.
 __device__ __forceinline__ void leave_squares(const LowbitLinear& linear, int piece, int token_tile, float even,
                                               float odd) {
-#pragma unroll
-  for (int offset = 4; offset < kWarpSize; offset *= 2) {
-    even += __shfl_xor_sync(~0u, even, offset);
-    odd += __shfl_xor_sync(~0u, odd, offset);
-  }
   const int lane = threadIdx.x % kWarpSize, token = token_tile * kTokenTile + lane * 2;
   float* const target =
       linear.next.squares + static_cast<size_t>(token) * num_square_parts(linear.shape.out_features) + piece;
@@ -139,21 +137,7 @@ __device__ __forceinline__ void leave_squares(const LowbitLinear& linear, int pi
 __device__ __forceinline__ float2 input_scales(const LowbitLinear& linear, int token_tile) {
   if (!linear.input_norm.squares) return make_float2(1.0f, 1.0f);
   const int lane = threadIdx.x % kWarpSize, token = token_tile * kTokenTile + lane / 4;
-  const int num_vectors = num_square_parts(linear.shape.in_features) / 4;
-  const float4* source =
-      reinterpret_cast<const float4*>(linear.input_norm.squares) + static_cast<size_t>(token) * num_vectors;
-  float sum = 0;
-  if (token < linear.num_rows) {
-#pragma unroll 8
-    for (int i = lane % 4; i < num_vectors; i += 4) {
-      const float4 part = __ldcg(source + i);
-      sum += (part.x + part.y) + (part.z + part.w);
-    }
-  }
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  sum += __shfl_xor_sync(~0u, sum, 2);
-  const float scale = rsqrtf(sum / static_cast<float>(linear.shape.in_features) + linear.input_norm.epsilon) *
-                      linear.input_norm.unscale;
+  const float scale = input_scale<1>(linear, min(token, linear.num_rows - 1));
   return make_float2(__shfl_sync(~0u, scale, lane % 4 * 8), __shfl_sync(~0u, scale, lane % 4 * 8 + 4));
 }
 
@@ -172,17 +156,18 @@ __device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece
     const int row = piece * kPieceRows + row_in_tile;
     if (token >= linear.num_rows) continue;
     const float scale = i % 2 == 0 ? scales.x : scales.y;
-    const float first = with_bias(linear, row, values[0][i] * scale);
-    const float second = with_bias(linear, row + kTileRows, values[1][i] * scale);
+    const float first = scaled_row(linear, row, values[0][i], scale);
+    const float second = scaled_row(linear, row + kTileRows, values[1][i], scale);
     if (linear.activation == Activation::kSwiGlu) {
       write_output(linear, token, piece * kTileRows + row_in_tile, num_features / 2, swiglu(first, second));
     } else {
       const float a = write_output(linear, token, row, num_features, first);
       const float b = write_output(linear, token, row + kTileRows, num_features, second);
-      squares[i % 2] += fmaf(a, a, b * b);
+      squares[i % 2] = __fadd_rn(squares[i % 2], pair_of_squares(a, b));
     }
   }
-  if (linear.next.weight) leave_squares(linear, piece, token_tile, squares[0], squares[1]);
+  if (!linear.next.weight) return;
+  leave_squares(linear, piece, token_tile, sum_lane_squares(squares[0]), sum_lane_squares(squares[1]));
 }
 
 /// input_scales() for all lanes of a warp, who read them after a __syncwarp().

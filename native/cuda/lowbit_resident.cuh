@@ -10,7 +10,11 @@ bool fits_resident(const LowbitShape& shape, const DeviceLimits& limits);
 
 /// Into how many slices of chunks, summed apart and added in order, a resident linear cuts K: slice i has the chunks
 /// from i num_chunks / slices on.
-inline int resident_slices(int) { return 8; }
+inline int resident_slices(int num_chunks) {
+  constexpr int kMostSlices = 16;
+  const int chunks = (num_chunks + kMostSlices - 1) / kMostSlices;
+  return (num_chunks + chunks - 1) / chunks;
+}
 
 /// As launch_lowbit_linear(), whose checks have been made.
 cudaError_t launch_resident_linear(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream);
