@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .model_export import ExportedModel
     from .weights import StoredTensor
 
+_CHUNK_ROWS = 4096  # bounds the f32 copies
 _COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "lm_head"}  # by the end of a tensor's name
 
 
@@ -27,7 +28,10 @@ def _is_copy(name: str, tensor: torch.Tensor, target: TargetParts) -> bool:
     of = next((part for end, part in _COPIES.items() if name.endswith(end)), None)
     if of is None or tuple(tensor.shape) != (target.vocab_size, target.hidden_size):
         return False
-    return np.array_equal(tensor.float().numpy(), target.source.read(getattr(target, of)))
+    rows = target.source.read(getattr(target, of))
+    starts = range(0, len(rows), _CHUNK_ROWS)
+    chunks = ((tensor[start : start + _CHUNK_ROWS], rows[start : start + _CHUNK_ROWS]) for start in starts)
+    return all(np.array_equal(mine.float().numpy(), theirs) for mine, theirs in chunks)
 
 
 def shared_tensors(head: HeadModel, target: ExportedModel) -> dict[str, StoredTensor]:

@@ -94,8 +94,8 @@ def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, fl
     size = min(num_tokens or best, len(searched.choices))
     store_tree(Path(bundle), searched.choices[:size])
     show(
-        f"{bundle}: stored a tree of {size} tokens, {searched.lengths[size]:.2f} tokens a round expected "
-        f"({best} give most speed here, {len(searched.choices)} would give {searched.lengths[-1]:.2f}): "
+        f"{bundle}: stored a tree of {size} token(s), {searched.lengths[size]:.2f} tokens a round expected (most speed "
+        f"here by {best}, most tokens by {len(searched.choices)}, {searched.lengths[-1]:.2f}): "
         f"{[list(path) for path in searched.choices[:size]]}"
     )
 

@@ -54,7 +54,7 @@ def show_comparison(compared: Sequence[tuple[str, str, Sequence[SourceScores]]])
         first = f"{best.by_position[0]:.1%}" if best.by_position else ""
         speed = (f"{best.acceptance_length:.2f}", f"{best.tokens_per_s:.1f}", f"{best.speedup:.2f}")
         rows.append((bundle, source, best.shape, first, *speed))
-    header = ("bundle", "source", "best shape", "first token", "tokens a round", "tokens/s", "predicted speed-up")
+    header = ("bundle", "source", "best shape", "depth 1", "tokens a round", "tokens/s", "predicted speed-up")
     out().print(table("comparison", header, rows))
 
 

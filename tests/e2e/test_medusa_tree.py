@@ -43,7 +43,7 @@ def test_a_tree_is_searched_and_kept(bundle: Path, tiny_bundle: Path, cli: Comma
     copy = shutil.copytree(bundle, tmp_path / "bundle")
     finished = cli("evaluate-draft", copy, *flags)
     assert finished.exit_code == 0, finished.err
-    assert "stored a tree of 5 tokens" in finished.out
+    assert "stored a tree of 5 token(s)" in finished.out
     (report,) = json.loads((tmp_path / "scores.json").read_text())["bundles"]
     assert "own tree of 5" in [each["shape"] for each in report["head"][-1]["shapes"]]
     tree = read_manifest(copy).head.tree
