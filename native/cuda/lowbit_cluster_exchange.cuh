@@ -86,9 +86,9 @@ __device__ __forceinline__ void copy_bulk_expected(uint32_t target, const void* 
 /// twice at most, and pairs of tokens stay aligned.
 __host__ __device__ constexpr int received_row_floats(int num_rows) { return ((num_rows + 1) / 2 | 1) * 2; }
 
-/// One buffer: [pieces owned][slices][32 weight rows][tokens], of which the first two are eight together.
-__host__ __device__ constexpr int received_bytes(int num_rows) {
-  return kClusterBlocks * kPieceRows * received_row_floats(num_rows) * 4;
+/// One buffer: [pieces owned][slices][32 weight rows][tokens]; the first two are a multiple of eight together.
+__host__ __device__ constexpr int received_bytes(int num_rows, int most_owned) {
+  return most_owned * kClusterBlocks * kPieceRows * received_row_floats(num_rows) * 4;
 }
 
 /// One block's side of the exchange. A batch's buffer is used again num_buffers() batches later: its owner then gives
@@ -100,6 +100,7 @@ struct Exchange {
   const ClusterParams& params;
   uint32_t barriers;  // shared-memory addresses
   uint32_t buffers;
+  int most_owned;  // pieces of a batch, of eight slices
 
   __device__ int num_rows() const { return params.linear.num_rows; }
   __device__ int num_buffers() const { return params.num_buffers; }
@@ -113,7 +114,9 @@ struct Exchange {
   __device__ uint32_t credit(int owner, int batch) const {
     return barriers + (kMostBuffers + owner * kMostBuffers + index(batch)) * 8;
   }
-  __device__ uint32_t buffer(int batch) const { return buffers + index(batch) * received_bytes(num_rows()); }
+  __device__ uint32_t buffer(int batch) const {
+    return buffers + index(batch) * received_bytes(num_rows(), most_owned);
+  }
   /// Rank in the cluster of the block that has slice `other` of this block's part.
   __device__ int rank(int other) const { return static_cast<int>(blockIdx.x) % kClusterBlocks - slice() + other; }
 
@@ -130,8 +133,8 @@ struct Exchange {
 
   /// Pieces of a batch that this block owns: its slice, slice + num_slices, ... In a last batch there may be none.
   __device__ int num_owned(const ClusterShare& share, int batch) const {
-    const int pieces_left = share.num_pieces - batch * kMaxGroupPieces;
-    return max(0, min(pieces_left, kMaxGroupPieces) - slice() + num_slices() - 1) >> slices_shift();
+    if (batch >= share.num_batches) return 0;
+    return (share.pieces_of_batch(batch) - slice() + num_slices() - 1) >> slices_shift();
   }
 
   /// Of nothing, no barrier's phase may end: a warp could still wait for the one before.

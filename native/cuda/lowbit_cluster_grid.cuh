@@ -8,17 +8,18 @@ namespace pilotfish::cuda {
 
 inline constexpr int kClusterBlocks = 8;
 
-/// What one block multiplies: pieces in batches of eight (the last may have fewer), each over the same chunks.
+/// What one block multiplies: pieces in batches of one size (the last may have fewer), each over the same chunks.
 struct ClusterShare {
   int slice;
   int first_piece, num_pieces;
   int first_chunk, num_chunks;
   int num_batches;
+  int batch_pieces;
 
-  __host__ __device__ int first_of_batch(int batch) const { return first_piece + batch * kMaxGroupPieces; }
+  __host__ __device__ int first_of_batch(int batch) const { return first_piece + batch * batch_pieces; }
   __host__ __device__ int pieces_of_batch(int batch) const {
-    const int left = num_pieces - batch * kMaxGroupPieces;
-    return left < kMaxGroupPieces ? left : kMaxGroupPieces;
+    const int left = num_pieces - batch * batch_pieces;
+    return left < batch_pieces ? left : batch_pieces;
   }
 };
 
@@ -32,7 +33,8 @@ struct ClusterGrid {
   __host__ __device__ int first_piece(int part) const {
     return static_cast<int>(static_cast<int64_t>(part) * units.num_pieces / num_parts);
   }
-  __host__ __device__ ClusterShare share(int block) const {
+  /// At most `most_pieces` pieces a batch.
+  __host__ __device__ ClusterShare share(int block, int most_pieces) const {
     ClusterShare share;
     const int part = block / num_slices;
     share.slice = block % num_slices;
@@ -40,18 +42,13 @@ struct ClusterGrid {
     share.num_pieces = first_piece(part + 1) - share.first_piece;
     share.first_chunk = first_chunk(share.slice);
     share.num_chunks = first_chunk(share.slice + 1) - share.first_chunk;
-    share.num_batches = (share.num_pieces + kMaxGroupPieces - 1) / kMaxGroupPieces;
+    share.num_batches = (share.num_pieces + most_pieces - 1) / most_pieces;
+    share.batch_pieces = (share.num_pieces + share.num_batches - 1) / share.num_batches;
     return share;
   }
-  /// Units that the busiest block multiplies one after the other.
-  int most_units() const {
-    const int pieces = (units.num_pieces + num_parts - 1) / num_parts;
-    const int chunks = (units.num_chunks + num_slices - 1) / num_slices;
-    return (pieces + kMaxGroupPieces - 1) / kMaxGroupPieces * chunks;
-  }
-  int most_batches() const {
-    return ((units.num_pieces + num_parts - 1) / num_parts + kMaxGroupPieces - 1) / kMaxGroupPieces;
-  }
+  /// Of the busiest block.
+  int pieces_of_busiest() const { return (units.num_pieces + num_parts - 1) / num_parts; }
+  int chunks_of_busiest() const { return (units.num_chunks + num_slices - 1) / num_slices; }
 };
 
 struct ClusterParams {

@@ -2,97 +2,125 @@
 // and its tokens of what the block owns.
 #pragma once
 
-#include <type_traits>
-
 #include "lowbit_cluster_exchange.cuh"
 #include "lowbit_cluster_finish.cuh"
+#include "lowbit_cluster_shape.cuh"
 #include "lowbit_cluster_wide.cuh"
-#include "lowbit_multiply.cuh"
 #include "lowbit_stage.cuh"
 
 namespace pilotfish::cuda {
 
+/// Barriers of the ring, by their shared-memory addresses.
+struct ClusterRing {
+  static constexpr int kBarrierBytes = 3 * kMaxStages * 8;
+  uint32_t barriers;
+  int num_stages;
+
+  __device__ uint32_t weights_landed(int stage) const { return barriers + stage * 8; }
+  __device__ uint32_t activations_ready(int stage) const { return barriers + (kMaxStages + stage) * 8; }
+  __device__ uint32_t emptied(int stage) const { return barriers + (2 * kMaxStages + stage) * 8; }
+
+  __device__ void init(int num_multiplying_warps) const {
+    for (int stage = 0; stage < num_stages; ++stage) {
+      barrier_init(weights_landed(stage), 1);
+      barrier_init(activations_ready(stage), num_multiplying_warps);
+      barrier_init(emptied(stage), num_multiplying_warps);
+    }
+    barrier_init_fence();
+  }
+};
+
 /// What the warps of a block share; not registers, which they would spill.
 struct BlockState {
   ClusterShare share;
-  int has_started;  // the predecessors have ended
   float scales[kMaxLinearRows];
 };
 
 /// Shared memory: barriers, state, received sums, stages.
 struct ClusterLayout {
-  static constexpr int kState = Ring::kBarrierBytes + Exchange::kBarrierBytes;
+  static constexpr int kState = ClusterRing::kBarrierBytes + Exchange::kBarrierBytes;
   static constexpr int kBuffers = (kState + static_cast<int>(sizeof(BlockState)) + 127) / 128 * 128;
-  __host__ __device__ static constexpr int stages(int num_buffers, int num_rows) {
+  __host__ __device__ static constexpr int stages(int num_buffers, int num_rows, int most_owned) {
     constexpr int kAlignment = 1024;  // of rows with exchanged vectors
-    return (kBuffers + num_buffers * received_bytes(num_rows) + kAlignment - 1) / kAlignment * kAlignment;
+    return (kBuffers + num_buffers * received_bytes(num_rows, most_owned) + kAlignment - 1) / kAlignment * kAlignment;
   }
 };
 
-/// A warp's part of a batch: a piece, for its group's tokens.
+/// Brings activations into stages, all multiplying warps together.
 template <class Format, class Shape>
-class NarrowPart {
+class ActivationCopies {
  public:
-  __device__ bool takes_part(int num_pieces) const { return piece_ < num_pieces; }
+  __device__ ActivationCopies(const LowbitLinear& linear, const ClusterShare& share, const ClusterRing& ring,
+                              uint32_t stages)
+      : linear_(linear),
+        share_(share),
+        ring_(ring),
+        stages_(stages),
+        units_left_(share.num_batches * share.num_chunks),
+        chunk_(0) {}
 
-  __device__ void multiply(const uint8_t* stage) {
-    const int lane = threadIdx.x % kWarpSize;
-    const ChunkView chunk = {
-        stage + piece_ * Format::kPieceBytes,
-        shared_address(stage) + ThisStage::kActivations + (first_tile_ * kTokenTile + lane % 8) * ThisStage::kRowBytes +
-            lane / 8 * 16,
-        reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + first_tile_ * 4 + lane % 4};
-    multiply_chunk<Format, Warp>(chunk, sums_);
+  /// Starts the copies of the next unit, once its stage is empty; the first stages are.
+  __device__ void start_next() {
+    if (units_left_ > 0) {
+      if (has_wrapped_) {
+        barrier_wait(ring_.emptied(filling_.stage), emptied_parity_);
+      }
+      copy();
+      --units_left_;
+      advance();
+    }
+    commit_copies();
   }
 
-  __device__ void send(const Exchange& exchange, int batch, int num_pieces) const {
-    if (piece_ >= num_pieces) return;
-    exchange.wait_for_credit(batch, piece_);
-#pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
-      exchange.send_sums(batch, piece_, tile, first_tile_, sums_[tile]);
+  /// All but the last copies of this thread have landed: for one more unit they are there.
+  __device__ void announce_next() {
+    wait_for_copies<Shape::kUnitsAhead - 1>();
+    fence_for_tensor_cores();
+    __syncwarp();
+    if (threadIdx.x % kWarpSize == 0) barrier_arrive(ring_.activations_ready(ready_.stage));
+    ready_.advance(ring_.num_stages);
+  }
+
+ private:
+  using Stage = ClusterStage<Format, Shape>;
+  static constexpr int kRowVectors = Format::kChunkColumns / 8;
+
+  /// Columns past K are filled with zeros. Token rows past num_rows stay as they are: they only meet sums that nobody
+  /// writes.
+  __device__ void copy() const {
+    const int vector = threadIdx.x % kRowVectors, k = linear_.shape.in_features;
+    const int column = (share_.first_chunk + chunk_) * Format::kChunkColumns + vector * 8;
+    const int valid_bytes = column < k ? 16 : 0;
+    const auto* source = static_cast<const __half*>(linear_.x) + (valid_bytes ? column : 0);
+    const uint32_t target = stages_ + filling_.stage * Stage::kBytes;
+    for (int row = threadIdx.x / kRowVectors; row < linear_.num_rows;
+         row += Shape::kMultiplyingWarps * kWarpSize / kRowVectors) {
+      copy_16(target + Stage::vector_at(row, vector), source + static_cast<size_t>(row) * k, valid_bytes);
     }
   }
-
- private:
-  using ThisStage = Stage<Format, Shape>;
-  using Warp = typename Shape::Warp;
-
-  const int piece_ = threadIdx.x / kWarpSize % kMaxGroupPieces;
-  const int first_tile_ = threadIdx.x / kWarpSize / kMaxGroupPieces * Warp::kTokenTiles;
-  Sums<Warp> sums_ = {};
-};
-
-/// A warp's part of a batch: a row tile, for all tokens; the four warps of a warpgroup multiply together.
-template <class Format, class Shape>
-class WidePart {
- public:
-  __device__ bool takes_part(int num_pieces) const { return piece_ / 2 * 2 < num_pieces; }
-
-  __device__ void multiply(const uint8_t* stage) {
-    multiply_chunk_wide<Format, Shape>(
-        stage + piece_ * Format::kPieceBytes, tile_, shared_address(stage) + ThisStage::kActivations,
-        reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + threadIdx.x % 4, sums_);
+  __device__ void advance() {
+    if (++chunk_ == share_.num_chunks) chunk_ = 0;
+    if (has_wrapped_ && filling_.stage + 1 == ring_.num_stages) emptied_parity_ ^= 1;
+    filling_.advance(ring_.num_stages);
+    has_wrapped_ = has_wrapped_ || filling_.stage == 0;
   }
 
-  __device__ void send(const Exchange& exchange, int batch, int num_pieces) const {
-    if (piece_ >= num_pieces) return;
-    exchange.wait_for_credit(batch, piece_);
-    exchange.send_sums(batch, piece_, tile_, 0, sums_);
-  }
-
- private:
-  using ThisStage = Stage<Format, Shape>;
-
-  const int piece_ = threadIdx.x / kWarpSize / kTilesPerPiece;
-  const int tile_ = threadIdx.x / kWarpSize % kTilesPerPiece;
-  float4 sums_[Shape::kTokenTiles] = {};
+  const LowbitLinear& linear_;
+  const ClusterShare& share_;
+  const ClusterRing& ring_;
+  uint32_t stages_;
+  int units_left_;
+  int chunk_;
+  bool has_wrapped_ = false;
+  uint32_t emptied_parity_ = 0;
+  RingPosition filling_, ready_;
 };
 
+/// One multiplying warp: a row tile of every batch, for all tokens; the four of a warpgroup multiply together.
 template <class Format, class Shape>
 class ClusterMultiplier {
  public:
-  __device__ ClusterMultiplier(const ClusterParams& params, const Ring& ring, const Exchange& exchange,
+  __device__ ClusterMultiplier(const ClusterParams& params, const ClusterRing& ring, const Exchange& exchange,
                                const uint8_t* stages, BlockState& state)
       : params_(params),
         ring_(ring),
@@ -100,11 +128,15 @@ class ClusterMultiplier {
         stages_(stages),
         share_(state.share),
         scales_(state.scales),
-        warp_(threadIdx.x / kWarpSize) {}
+        copies_(params.linear, state.share, ring, shared_address(stages)),
+        piece_(threadIdx.x / kWarpSize / kTilesPerPiece),
+        tile_(threadIdx.x / kWarpSize % kTilesPerPiece) {}
 
   /// A batch is finished while the next one's stages fill, if it has a buffer of its own.
   __device__ void run() {
-    leave_token_scales(params_.linear, warp_, Shape::kMultiplyingWarps, scales_);
+    for (int i = 0; i < Shape::kUnitsAhead; ++i) copies_.start_next();
+    leave_token_scales(params_.linear, threadIdx.x / kWarpSize, Shape::kMultiplyingWarps, scales_);
+    copies_.announce_next();
     const int lag = min(params_.num_buffers, share_.num_batches) - 1;
 #pragma unroll 1
     for (int batch = 0; batch < share_.num_batches + lag; ++batch) {
@@ -114,50 +146,55 @@ class ClusterMultiplier {
   }
 
  private:
-  using ThisStage = Stage<Format, Shape>;
-  using Part = std::conditional_t<Shape::kIsSwizzled, WidePart<Format, Shape>, NarrowPart<Format, Shape>>;
+  using Stage = ClusterStage<Format, Shape>;
 
   __device__ void multiply_batch(int batch) {
     const int num_pieces = share_.pieces_of_batch(batch);
-    Part part;
+    const bool takes_part = piece_ / 2 * 2 < num_pieces;  // the whole warpgroup
+    float4 sums[Shape::kTokenTiles] = {};
 #pragma unroll 1
     for (int i = 0; i < share_.num_chunks; ++i) {
+      copies_.start_next();
+      copies_.announce_next();
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
-      barrier_wait(
-          ThisStage::kIsPrepared ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
-          position_.parity);
-      if (part.takes_part(num_pieces)) part.multiply(stages_ + position_.stage * ThisStage::kBytes);
+      barrier_wait(ring_.activations_ready(position_.stage), position_.parity);
+      if (takes_part) {
+        const uint8_t* stage = stages_ + position_.stage * Stage::kBytes;
+        multiply_chunk_wide<Format, Shape>(stage + Stage::kWeights + piece_ * Format::kPieceBytes, tile_,
+                                           shared_address(stage), sums);
+      }
       __syncwarp();
       if (threadIdx.x % kWarpSize == 0) barrier_arrive(ring_.emptied(position_.stage));
-      position_.advance(params_.num_stages);
+      position_.advance(ring_.num_stages);
     }
     __syncwarp();
     if (batch == 0) cluster_wait();  // the other blocks' barriers are there
-    part.send(exchange_, batch, num_pieces);
+    if (piece_ >= num_pieces) return;
+    exchange_.wait_for_credit(batch, piece_);
+    exchange_.send_sums(batch, piece_, tile_, 0, sums);
   }
 
   __device__ void finish(int batch) const {
     const int num_owned = exchange_.num_owned(share_, batch);
     if (num_owned == 0) return;
 #pragma unroll 1
-    for (int owned = 0; owned < num_owned; ++owned) {
+    for (int i = threadIdx.x / kWarpSize; i < num_owned * params_.linear.num_rows; i += Shape::kMultiplyingWarps) {
+      const int owned = i / params_.linear.num_rows, token = i % params_.linear.num_rows;
       const int piece = share_.first_of_batch(batch) + owned * exchange_.num_slices() + exchange_.slice();
-#pragma unroll 1
-      for (int token = warp_; token < params_.linear.num_rows; token += Shape::kMultiplyingWarps) {
-        finish_token(params_.linear, exchange_, batch, owned, piece, token, scales_);
-      }
+      finish_token(params_.linear, exchange_, batch, owned, piece, token, scales_);
     }
     exchange_.wait(batch);
     exchange_.release(share_, batch);
   }
 
   const ClusterParams& params_;
-  const Ring& ring_;
+  const ClusterRing& ring_;
   const Exchange& exchange_;
   const uint8_t* stages_;
   const ClusterShare& share_;
   float* scales_;
-  int warp_;
+  ActivationCopies<Format, Shape> copies_;
+  int piece_, tile_;
   RingPosition position_;
 };
 

@@ -1,36 +1,41 @@
-// What the number of token tiles decides in a clustered low-bit linear.
+// What the number of token tiles decides in a clustered low-bit linear; it changes no sum's order.
 #pragma once
 
 #include "common.cuh"
-#include "lowbit_format.cuh"
+#include "lowbit_cluster_grid.cuh"
+#include "lowbit_multiply.cuh"
 
 namespace pilotfish::cuda {
 
-/// Token tiles of a pass, and which warps multiply: groups of eight that share the tokens, a warp 32 rows; or, wide,
-/// four warpgroups, a warp 16 rows. It changes no sum's order.
-template <int kTokenTilesValue, int kGroupsValue, bool kIsWide = false>
+template <int kTokenTilesValue>
 struct ClusterShape {
   static constexpr int kTokenTiles = kTokenTilesValue;
-  static constexpr bool kSharedOffsets = kTokenTiles > 1;
-  static constexpr bool kIsExact = true;
-  static constexpr bool kIsSwizzled = kIsWide;
-  static constexpr int kMultiplyingWarps = kIsWide ? 16 : kGroupsValue * kMaxGroupPieces;
-  static constexpr int kWeightWarp = kMultiplyingWarps;
-  static constexpr int kFirstActivationWarp = kWeightWarp + 1;
-  static constexpr int kActivationWarps = kTokenTiles <= 4 || kIsWide ? 1 : 2;
-  static constexpr int kThreads = (kFirstActivationWarp + kActivationWarps) * kWarpSize;
-  /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
-  static constexpr int kBlocksPerSm = kTokenTiles == 1 ? 2 : 1;
-  /// A scheduler has 16384 registers and every fourth warp: 10 warps with 72 registers leave room for 15 of the next
-  /// linear; 18 may have 96.
-  static constexpr int kRegisters = kBlocksPerSm == 2 ? 72 : kIsWide ? 96 : 168;
+  static constexpr int kTokens = kTokenTiles * kTokenTile;
+  /// Four warps multiply 64 rows: two pieces. A scheduler has 16384 registers and every fourth warp.
+  static constexpr int kWarpgroups = kTokenTiles <= 4 ? 5 : 4;
+  static constexpr int kBatchPieces = kWarpgroups * 2;
+  static constexpr int kMultiplyingWarps = kWarpgroups * 4;
+  static constexpr int kThreads = (kMultiplyingWarps + 1) * kWarpSize;  // and one that loads weights
+  static constexpr int kRegisters = kTokenTiles <= 4 ? 80 : 96;
+  /// Units whose activations are on their way; with one being multiplied.
+  static constexpr int kUnitsAhead = 3;
+  /// Pieces of a batch that one of the eight blocks may own.
+  static constexpr int kMostOwned = (kBatchPieces + kClusterBlocks - 1) / kClusterBlocks;
+};
 
-  struct Warp {  // what one warp multiplies
-    static constexpr int kTokenTiles = kTokenTilesValue / kGroupsValue;
-    static constexpr int kStageTiles = kTokenTilesValue;
-    static constexpr bool kSharedOffsets = kTokenTilesValue > 1;
-    static constexpr bool kIsExact = true;
-  };
+/// One stage: a unit's activations, in panels of 64 columns with a row of 128 bytes a token, whose 16-byte vectors are
+/// exchanged as wgmma expects it; then its weights.
+template <class Format, class Shape>
+struct ClusterStage {
+  static constexpr int kAlignment = 1024;
+  static constexpr int kPanelBytes = Shape::kTokens * 128;
+  static constexpr int kWeights = Format::kChunkColumns / 64 * kPanelBytes;
+  static constexpr int kBytes =
+      (kWeights + Shape::kBatchPieces * Format::kPieceBytes + kAlignment - 1) / kAlignment * kAlignment;
+
+  __device__ static int vector_at(int token, int vector) {
+    return vector / 8 * kPanelBytes + token * 128 + (vector ^ token) % 8 * 16;
+  }
 };
 
 }  // namespace pilotfish::cuda

@@ -1,5 +1,6 @@
-// A warpgroup's product of 64 weight rows with 16, 32 or 64 tokens: the same sums as lowbit_multiply.cuh makes of exact
-// integers, with the activations read from shared memory by the tensor cores themselves (wgmma, 9.0a).
+// A warpgroup's product of 64 weight rows with up to 64 tokens, the weights as exact integers: every sum is added in
+// ascending order of the columns, 32 (one scale) at a time. The tensor cores read the activations from shared memory
+// themselves (wgmma, 9.0a); the bits are those of mma.sync.
 #pragma once
 
 #include "common.cuh"
@@ -29,6 +30,17 @@ class TokenColumns {
 
 /// d = a b, or d += a b where it `adds`: this warp's 16 rows, 16 columns, eight tokens a float4. It ends later, in
 /// order.
+__device__ __forceinline__ void multiply_async(float4 (&d)[1], const uint32_t (&a)[4], uint64_t b, int adds) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      "{ .reg .pred adds;\n"
+      "setp.ne.b32 adds, %9, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
+      "{%4, %5, %6, %7}, %8, adds, 1, 1, 0; }"
+      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
 __device__ __forceinline__ void multiply_async(float4 (&d)[2], const uint32_t (&a)[4], uint64_t b, int adds) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile(
@@ -123,14 +135,24 @@ __device__ __forceinline__ void keep_here(uint32_t (&operands)[2][4]) {
   }
 }
 
+/// Sums of the activations of 32 columns, from which a format's offsets follow: as offset_sums() makes them.
+template <class Format, int kTiles>
+__device__ __forceinline__ void sum_activations(const TokenColumns& columns, int offset, float4 (&sums)[kTiles]) {
+  constexpr uint32_t kFirst = Format::kOffsets[0], kSecond = Format::kOffsets[1];
+  const uint32_t offsets[4] = {kFirst, kSecond, kFirst, kSecond};
+  begin_multiplications();
+  multiply_async(sums, offsets, columns.behind(offset), 0);
+  multiply_async(sums, offsets, columns.behind(offset + 32), 1);
+  commit_multiplications();
+  wait_for_multiplications(sums);
+}
+
 /// Adds one chunk of columns to one warp's 16 rows of its warpgroup's 64, up to 32 tokens at a time. While the tensor
-/// cores multiply, the next columns are unpacked. `activations` is a shared-memory address, `offset_sums` are of this
-/// lane's tokens.
+/// cores multiply, the next columns are unpacked. `activations` is a shared-memory address.
 template <class Format, class Shape>
 __device__ __forceinline__ void multiply_chunk_wide(const uint8_t* piece, int tile, uint32_t activations,
-                                                    const float4* offset_sums, float4 (&sums)[Shape::kTokenTiles]) {
+                                                    float4 (&sums)[Shape::kTokenTiles]) {
   constexpr int kTiles = Shape::kTokenTiles < 4 ? Shape::kTokenTiles : 4;
-  constexpr int kPanelBytes = Shape::kTokenTiles * kTokenTile * 128;
   const TokenColumns columns(activations);
   const TileWeights<Format> weights(piece, tile);
   uint32_t operands[2][2][4];
@@ -141,8 +163,8 @@ __device__ __forceinline__ void multiply_chunk_wide(const uint8_t* piece, int ti
 #pragma unroll
     for (int first = 0; first < Shape::kTokenTiles; first += kTiles) {
       float4 parts[kTiles];
+      const int offset = block / 2 * Shape::kTokens * 128 + block % 2 * 64 + first * kTokenTile * 128;
       begin_multiplications();
-      const int offset = block / 2 * kPanelBytes + block % 2 * 64 + first * kTokenTile * 128;
       multiply_async(parts, operands[block % 2][0], columns.behind(offset), 0);
       multiply_async(parts, operands[block % 2][1], columns.behind(offset + 32), 1);
       commit_multiplications();
@@ -152,11 +174,12 @@ __device__ __forceinline__ void multiply_chunk_wide(const uint8_t* piece, int ti
       }
       wait_for_multiplications(parts);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        add_scaled(sums[first + i], parts[i], low, high);
-        if constexpr (Format::kHasOffsets) {
-          const float4 offsets = offset_sums[(block * Shape::kTokenTiles + first + i) * 4];
-          const float even = offsets.x * Format::kSumOfOffsetSum, odd = offsets.y * Format::kSumOfOffsetSum;
+      for (int i = 0; i < kTiles; ++i) add_scaled(sums[first + i], parts[i], low, high);
+      if constexpr (Format::kHasOffsets) {
+        sum_activations<Format>(columns, offset, parts);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          const float even = parts[i].x * Format::kSumOfOffsetSum, odd = parts[i].y * Format::kSumOfOffsetSum;
           add_scaled(sums[first + i], make_float4(even, odd, even, odd), weights.offset(0, block),
                      weights.offset(1, block));
         }
