@@ -12,7 +12,7 @@ from typing import Any
 from pilotfish.exporter.contract import FORMATS
 from pilotfish.exporter.options import ModelFormats
 
-from .options import DEVICES, DTYPES, LOSSES, SelfText, TrainOptions
+from .options import DEVICES, DTYPES, LOSSES, OPTIMIZERS, SelfText, TrainOptions
 from .shapes import SHAPES
 
 PROGRAM = "pilotfish train"
@@ -122,6 +122,7 @@ _FLAGS = (
     _Flag("--batch-tokens", "batch_tokens", int, "tokens of an optimizer step over all processes"),
     _Flag("--accumulate", "gradient_accumulation", int, "passes that a step is split into"),
     _Flag("--loss", "loss", str, "divergence to minimise", LOSSES),
+    _Flag("--optimizer", "optimizer", str, "muon: for the matrices of hidden layers", OPTIMIZERS),
     _Flag("--dtype", "dtype", str, "default: bf16 on a GPU, fp32 elsewhere", DTYPES),
     _Flag("--device", "device", str, "auto takes a GPU if there is one", DEVICES),
     _Flag("--seed", "seed", int, "of weights, order and sampling"),

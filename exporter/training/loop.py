@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .errors import DivergedError, TimeLimitReached
+from .optimizer import new_optimizers
 from .passes import Passes, StageData
 from .progress import StepReport, TrainingProgress
 from .rows import StepOrder
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from .student import Student
     from .target import Target
 
-_BETAS = (0.9, 0.95)
-_WEIGHT_DECAY = 0.1  # of matrices; norms have none
 _MAX_GRADIENT_NORM = 1.0
 _FINAL_RATE_SHARE = 0.1
 CURVE_CHAIN = 4  # chain length whose expected tokens a round the curves show
@@ -44,16 +43,6 @@ def learning_rate(stage: Stage, step: int) -> float:
         return stage.learning_rate * (step + 1) / stage.warmup_steps
     share = (step - stage.warmup_steps) / max(1, stage.steps - stage.warmup_steps - 1)
     return stage.learning_rate * (_FINAL_RATE_SHARE + (1 - _FINAL_RATE_SHARE) * (1 + math.cos(math.pi * share)) / 2)
-
-
-def new_optimizer(module: torch.nn.Module, device: torch.device) -> torch.optim.AdamW:
-    """AdamW; its learning rate is set at every step."""
-    parameters = list(module.parameters())
-    groups = [
-        {"params": [parameter for parameter in parameters if parameter.ndim > 1], "weight_decay": _WEIGHT_DECAY},
-        {"params": [parameter for parameter in parameters if parameter.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=_BETAS, fused=device.type == "cuda")
 
 
 class Trainer:
@@ -77,7 +66,8 @@ class Trainer:
         # fully_shard changes a module in place: what is evaluated and saved in the end is a whole one
         self._student = copy.deepcopy(student).to(accelerator.device) if accelerator.is_fsdp2 else student
         student = student.to(accelerator.device)
-        self._module, self._optimizer = accelerator.prepare(student, new_optimizer(student, accelerator.device))
+        optimizers = new_optimizers(student, options.optimizer, accelerator.device, sharded=accelerator.is_fsdp2)
+        self._module, *self._optimizers = accelerator.prepare(student, *optimizers)
         self._passes = Passes(accelerator, target, self._module, student)
         self.state = TrainingState()
         accelerator.register_for_checkpointing(self.state)
@@ -149,10 +139,11 @@ class Trainer:
                 "or check the data and the target"
             )
         self._accelerator.clip_grad_norm_(self._module.parameters(), _MAX_GRADIENT_NORM)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad()
 
     def _after_step(self, data: StageData) -> None:
         step, options = self.state.step, self._options

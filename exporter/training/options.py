@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.options import ModelFormats
 
 LOSSES = ("forward-kl", "reverse-kl", "total-variation")
+OPTIMIZERS = ("adamw", "muon")
 DTYPES = ("bf16", "fp32")
 DEVICES = ("auto", "cuda", "cpu")
 
@@ -88,6 +89,7 @@ class TrainOptions:
     written: the `out` of another run for the same target, whose self-written text is taken instead of writing it.
     batch_tokens: tokens of one optimizer step over all processes; gradient_accumulation: passes it is split into.
     loss: the divergence between the target's and the student's next-token distributions, one of LOSSES.
+    optimizer: "adamw", or "muon" for the matrices of hidden layers, with AdamW for embeddings, output layers and norms.
     dtype: bf16 (autocast, f32 master weights) or fp32; None takes bf16 on a GPU and fp32 elsewhere.
     device: "auto" takes a GPU if there is one.
     evaluate_every, patience: a stage ends early after `patience` evaluations without a better held-out acceptance.
@@ -115,6 +117,7 @@ class TrainOptions:
     batch_tokens: int = 65_536
     gradient_accumulation: int = 1
     loss: str = "forward-kl"
+    optimizer: str = "adamw"
     dtype: str | None = None
     device: str = "auto"
     seed: int = 0
@@ -132,7 +135,8 @@ class TrainOptions:
             self, 1, "gradient_accumulation", "evaluate_every", "patience", "checkpoint_every", "evaluation_tokens"
         )
         check_at_least(self, 0, "seed")
-        for name, allowed in (("loss", LOSSES), ("dtype", (None, *DTYPES)), ("device", DEVICES)):
+        named = (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("dtype", (None, *DTYPES)), ("device", DEVICES))
+        for name, allowed in named:
             if getattr(self, name) not in allowed:
                 choices = ", ".join(str(choice) for choice in allowed if choice is not None)
                 raise TrainingOptionError(f"{name} is {getattr(self, name)!r}; choose one of {choices}")

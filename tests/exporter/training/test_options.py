@@ -140,6 +140,7 @@ def test_command_line_of_every_option() -> None:
         batch_tokens=1024,
         gradient_accumulation=2,
         loss="reverse-kl",
+        optimizer="muon",
         dtype="fp32",
         device="cpu",
         seed=11,
