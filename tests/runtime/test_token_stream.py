@@ -49,7 +49,7 @@ class Rounds:
         self.num_emitted = 0  # as the engine counts
 
     def request_open(self, *_: object) -> SimpleNamespace:
-        request = SimpleNamespace(closed=False)
+        request = SimpleNamespace(closed=False, is_foreign=False)
         request.close = lambda: setattr(request, "closed", True)
         return request
 
