@@ -44,6 +44,8 @@ class Sample:
     """Tokens after the first, by the time from the first to the last."""
     tpot_ms: tuple[float, ...]
     """A token's share of its round's time, for each token after the first round."""
+    round_tokens: tuple[int, ...]
+    """Of each round after the first, which is prefill's."""
     overhead_share: float
     """Time that was no pass of a model, of the time from the first token to the last."""
     stats: Stats
@@ -131,24 +133,27 @@ def _generate(engine: Engine, prompt: Prompt, new_tokens: int, drafting: Generat
     # The draft's prefill comes after the first token: it counts as decoding, as it does for whoever waits.
     decode_seconds = arrivals[-1][0] - arrivals[0][0]
     pass_seconds = stats.prefill_seconds + stats.draft_seconds + stats.verify_seconds
+    rounds = _rounds(arrivals)
     return Sample(
         category=prompt.category,
         token_ids=tuple(event.token_id for _, event in arrivals),
         ttft_ms=1e3 * arrivals[0][0],
         tokens_per_s=(len(arrivals) - 1) / decode_seconds,
-        tpot_ms=_token_times(arrivals),
+        tpot_ms=tuple(1e3 * seconds / size for size, seconds in rounds for _ in range(size)),
+        round_tokens=tuple(size for size, _ in rounds),
         overhead_share=(arrivals[-1][0] - pass_seconds) / decode_seconds,
         stats=stats,
     )
 
 
-def _token_times(arrivals: Sequence[tuple[float, Event]]) -> tuple[float, ...]:
-    times: list[float] = []
+def _rounds(arrivals: Sequence[tuple[float, Event]]) -> list[tuple[int, float]]:
+    """Tokens and seconds of each round after the first."""
+    rounds: list[tuple[int, float]] = []
     previous, num_tokens = None, 0
     for seconds, event in arrivals:
         num_tokens += 1
         if event.origin in _LAST_OF_ROUND or event.finish_reason:
             if previous is not None:
-                times += [1e3 * (seconds - previous) / num_tokens] * num_tokens
+                rounds.append((num_tokens, seconds - previous))
             previous, num_tokens = seconds, 0
-    return tuple(times)
+    return rounds

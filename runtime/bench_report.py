@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,17 @@ def summarise(mode: str, samples: Sequence[Sample], peak_memory_bytes: int) -> d
         "tpot_ms": {"p50": percentile(token_times, 0.5), "p99": percentile(token_times, 0.99)},
         "acceptance_rate": sum(sample.stats.num_accepted for sample in samples) / drafted if drafted else None,
         "acceptance_length": sum(len(sample.token_ids) - 1 for sample in samples) / rounds if rounds else None,
+        "acceptance_by_position": _by_position([size for sample in samples for size in sample.round_tokens]),
         "lossy": any(sample.stats.lossy for sample in samples),
         "overhead_share": statistics.median(sample.overhead_share for sample in samples),
         "peak_memory_bytes": peak_memory_bytes,
     }
+
+
+def _by_position(round_tokens: Sequence[int]) -> list[float]:
+    """Share of rounds that gave a k-th drafted token, of those that gave the ones before; k = 1, 2, ..."""
+    reached = [sum(size > depth for size in round_tokens) for depth in range(max(round_tokens, default=1))]
+    return [after / before for before, after in itertools.pairwise(reached)]
 
 
 def categories(samples: Mapping[str, Sequence[Sample]]) -> dict[str, dict[str, float]]:

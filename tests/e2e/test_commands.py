@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +127,9 @@ def test_bench_measures_both_modes(tiny_bundle: Path, cli: CommandLine) -> None:
     plain, draft = report["runs"][:2]
     assert (plain["acceptance_rate"], plain["acceptance_length"]) == (None, 1.0)
     assert 0 < draft["acceptance_rate"] < 1 < draft["acceptance_length"] <= 5
+    assert plain["acceptance_by_position"] == []
+    reached = itertools.accumulate(draft["acceptance_by_position"], operator.mul)
+    assert 1 + sum(reached) == pytest.approx(draft["acceptance_length"])
     assert report["outputs_equal"] is True
     assert list(report["verify_ms"]) == ["1", "2", "4", "8", "16"]
     assert min(*report["verify_ms"].values(), report["draft_ms"]) > 0
