@@ -55,7 +55,9 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_cluster_kernel(const __gri
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared[];
   let_dependents_start();
-  uint8_t* stages = shared + ClusterLayout::stages(params.num_buffers, params.linear.num_rows, Shape::kMostOwned);
+  uint8_t* resident =
+      shared + ClusterLayout::activations(params.num_buffers, params.linear.num_rows, Shape::kMostOwned);
+  uint8_t* stages = resident + params.resident_bytes;
   const ClusterRing ring = {shared_address(shared), params.num_stages};
   const Exchange exchange = {params, shared_address(shared) + ClusterRing::kBarrierBytes,
                              shared_address(shared) + ClusterLayout::kBuffers, Shape::kMostOwned};
@@ -69,7 +71,7 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_cluster_kernel(const __gri
   cluster_arrive();
   if (threadIdx.x < Shape::kMultiplyingWarps * kWarpSize) {
     wait_for_predecessors();
-    ClusterMultiplier<Format, Shape>(params, ring, exchange, stages, state).run();
+    ClusterMultiplier<Format, Shape>(params, ring, exchange, shared_address(resident), stages, state).run();
   } else if (threadIdx.x % kWarpSize == 0) {
     stream_weights<Format, Shape>(params, ring, shared_address(stages), state);
   }
@@ -88,8 +90,11 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
   ClusterParams params;
   params.linear = linear;
   params.grid = cluster_grid(linear.shape, linear.plan.num_slices, linear.plan.num_blocks / linear.plan.num_slices);
+  params.resident_bytes =
+      Shape::kIsResident ? params.grid.chunks_of_busiest() * ClusterStage<Format, Shape>::kActivationBytes : 0;
   const auto num_stages = [&](int num_buffers) {
-    const auto used = static_cast<size_t>(ClusterLayout::stages(num_buffers, linear.num_rows, Shape::kMostOwned));
+    const size_t used =
+        ClusterLayout::activations(num_buffers, linear.num_rows, Shape::kMostOwned) + params.resident_bytes;
     return used > bytes ? 0 : std::min<int>((bytes - used) / ClusterStage<Format, Shape>::kBytes, kMaxStages);
   };
   constexpr int kFewStages = Shape::kUnitsAhead + 1;

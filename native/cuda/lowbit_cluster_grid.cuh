@@ -54,8 +54,9 @@ struct ClusterGrid {
 struct ClusterParams {
   LowbitLinear linear;
   ClusterGrid grid;
-  int num_stages;   // ring length
-  int num_buffers;  // for sums of other blocks: lowbit_cluster_exchange.cuh
+  int num_stages;      // ring length
+  int num_buffers;     // for sums of other blocks: lowbit_cluster_exchange.cuh
+  int resident_bytes;  // of activations
 };
 
 }  // namespace pilotfish::cuda

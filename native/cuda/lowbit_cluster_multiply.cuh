@@ -36,13 +36,13 @@ struct BlockState {
   float scales[kMaxLinearRows];
 };
 
-/// Shared memory: barriers, state, received sums, stages.
+/// Shared memory: barriers, state, received sums, resident activations, stages.
 struct ClusterLayout {
   static constexpr int kState = ClusterRing::kBarrierBytes + Exchange::kBarrierBytes;
   static constexpr int kBuffers = (kState + static_cast<int>(sizeof(BlockState)) + 127) / 128 * 128;
-  __host__ __device__ static constexpr int stages(int num_buffers, int num_rows, int most_owned) {
-    constexpr int kAlignment = 1024;  // of rows with exchanged vectors
-    return (kBuffers + num_buffers * received_bytes(num_rows, most_owned) + kAlignment - 1) / kAlignment * kAlignment;
+  /// Rounded up: rows with exchanged vectors begin where 1024 bytes do.
+  __host__ __device__ static constexpr int activations(int num_buffers, int num_rows, int most_owned) {
+    return (kBuffers + num_buffers * received_bytes(num_rows, most_owned) + 1023) / 1024 * 1024;
   }
 };
 
@@ -65,11 +65,22 @@ class ActivationCopies {
       if (has_wrapped_) {
         barrier_wait(ring_.emptied(filling_.stage), emptied_parity_);
       }
-      copy();
+      copy(chunk_, stages_ + filling_.stage * Stage::kBytes);
       --units_left_;
       advance();
     }
     commit_copies();
+  }
+
+  /// The whole slice at once, for all multiplying warps.
+  __device__ void bring_all(uint32_t target) const {
+#pragma unroll 1
+    for (int chunk = 0; chunk < share_.num_chunks; ++chunk) copy(chunk, target + chunk * Stage::kActivationBytes);
+    commit_copies();
+    wait_for_copies<0>();
+    fence_for_tensor_cores();
+    constexpr int kBarrier = 1;
+    asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(Shape::kMultiplyingWarps * kWarpSize) : "memory");
   }
 
   /// All but the last copies of this thread have landed: for one more unit they are there.
@@ -87,12 +98,11 @@ class ActivationCopies {
 
   /// Columns past K are filled with zeros. Token rows past num_rows stay as they are: they only meet sums that nobody
   /// writes.
-  __device__ void copy() const {
+  __device__ void copy(int chunk, uint32_t target) const {
     const int vector = threadIdx.x % kRowVectors, k = linear_.shape.in_features;
-    const int column = (share_.first_chunk + chunk_) * Format::kChunkColumns + vector * 8;
+    const int column = (share_.first_chunk + chunk) * Format::kChunkColumns + vector * 8;
     const int valid_bytes = column < k ? 16 : 0;
     const auto* source = static_cast<const __half*>(linear_.x) + (valid_bytes ? column : 0);
-    const uint32_t target = stages_ + filling_.stage * Stage::kBytes;
     for (int row = threadIdx.x / kRowVectors; row < linear_.num_rows;
          row += Shape::kMultiplyingWarps * kWarpSize / kRowVectors) {
       copy_16(target + Stage::vector_at(row, vector), source + static_cast<size_t>(row) * k, valid_bytes);
@@ -121,10 +131,11 @@ template <class Format, class Shape>
 class ClusterMultiplier {
  public:
   __device__ ClusterMultiplier(const ClusterParams& params, const ClusterRing& ring, const Exchange& exchange,
-                               const uint8_t* stages, BlockState& state)
+                               uint32_t resident, const uint8_t* stages, BlockState& state)
       : params_(params),
         ring_(ring),
         exchange_(exchange),
+        resident_(resident),
         stages_(stages),
         share_(state.share),
         scales_(state.scales),
@@ -134,9 +145,13 @@ class ClusterMultiplier {
 
   /// A batch is finished while the next one's stages fill, if it has a buffer of its own.
   __device__ void run() {
-    for (int i = 0; i < Shape::kUnitsAhead; ++i) copies_.start_next();
+    if constexpr (Shape::kIsResident) {
+      copies_.bring_all(resident_);
+    } else {
+      for (int i = 0; i < Shape::kUnitsAhead; ++i) copies_.start_next();
+    }
     leave_token_scales(params_.linear, threadIdx.x / kWarpSize, Shape::kMultiplyingWarps, scales_);
-    copies_.announce_next();
+    if constexpr (!Shape::kIsResident) copies_.announce_next();
     const int lag = min(params_.num_buffers, share_.num_batches) - 1;
 #pragma unroll 1
     for (int batch = 0; batch < share_.num_batches + lag; ++batch) {
@@ -154,14 +169,18 @@ class ClusterMultiplier {
     float4 sums[Shape::kTokenTiles] = {};
 #pragma unroll 1
     for (int i = 0; i < share_.num_chunks; ++i) {
-      copies_.start_next();
-      copies_.announce_next();
+      if constexpr (!Shape::kIsResident) {
+        copies_.start_next();
+        copies_.announce_next();
+        barrier_wait(ring_.activations_ready(position_.stage), position_.parity);
+      }
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
-      barrier_wait(ring_.activations_ready(position_.stage), position_.parity);
       if (takes_part) {
         const uint8_t* stage = stages_ + position_.stage * Stage::kBytes;
-        multiply_chunk_wide<Format, Shape>(stage + Stage::kWeights + piece_ * Format::kPieceBytes, tile_,
-                                           shared_address(stage), sums);
+        const uint32_t activations =
+            Shape::kIsResident ? resident_ + i * Stage::kActivationBytes : shared_address(stage);
+        multiply_chunk_wide<Format, Shape>(stage + Stage::kWeights + piece_ * Format::kPieceBytes, tile_, activations,
+                                           sums);
       }
       __syncwarp();
       if (threadIdx.x % kWarpSize == 0) barrier_arrive(ring_.emptied(position_.stage));
@@ -190,6 +209,7 @@ class ClusterMultiplier {
   const ClusterParams& params_;
   const ClusterRing& ring_;
   const Exchange& exchange_;
+  uint32_t resident_;  // activations
   const uint8_t* stages_;
   const ClusterShare& share_;
   float* scales_;
