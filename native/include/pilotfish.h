@@ -251,8 +251,8 @@ typedef struct {
   int32_t num_passes;   /* of the model or head, that the round ran */
   int32_t num_verified; /* drafted tokens of all sources that the target saw */
   int32_t num_accepted; /* of these, on one path */
-  int8_t ranks[63];     /* [num_accepted] among what the model or head thought of in its place, likeliest 0; -1: drawn or
-                           found by lookup */
+  /* [num_accepted] each one's place among what the model or head thought of, likeliest 0; -1: drawn or looked up */
+  int8_t ranks[63];
 } pf_decision;
 
 /* A GPU, and what this build has for it. */
