@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import OutputExistsError, OutputFullError
+from .errors import OptionError, OutputExistsError, OutputFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +30,16 @@ def sha256_of(path: Path) -> str:
 
 
 def check_output(out: Path, *, overwrite: bool) -> None:
-    """Refuses an output that exists, or whose parent does not.
+    """Refuses an output that exists, or that cannot be made.
 
     Raises:
         OutputExistsError: `out` exists and `overwrite` is false, or it is a file, or not a bundle.
+        OptionError: no folder can be made there.
     """
     if not out.exists():
+        above = next(folder for folder in out.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise OptionError(f"{out} cannot be made: {above} is not a folder that may be written to")
         return
     if not overwrite:
         raise OutputExistsError(f"{out} exists; choose another folder or pass overwrite")
@@ -47,10 +52,14 @@ def new_folder(out: Path) -> Iterator[Path]:
     """A temporary sibling of `out` that takes its place when the block succeeds and vanishes when it fails.
 
     Raises:
+        OptionError: no folder can be made there.
         OutputFullError: there is no room for what the block writes.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    except OSError as error:
+        raise OptionError(f"{out} cannot be made: {error.strerror}") from error
     try:
         yield temporary
         temporary.chmod(0o755)

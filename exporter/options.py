@@ -97,6 +97,21 @@ class ExportOptions:
             )
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
+        if self.draft_vocab_text is not None and not self.draft_vocab_text.is_file():
+            raise OptionError(f"draft_vocab_text {self.draft_vocab_text} cannot be read: there is no such file")
         least, most = _PARITY_TOKENS
         if not least <= self.parity_tokens <= most:
             raise OptionError(f"parity_tokens is {self.parity_tokens}; it must lie in {least}..{most}")
+
+    def check_parts(self, *, has_draft: bool, has_head: bool) -> None:
+        """Refuses what is said about a draft or head that is not exported.
+
+        Raises:
+            OptionError: naming the first such option.
+        """
+        about_draft = {f"draft_{part}": getattr(self.draft, part) for part in PARTS} | {"draft_vocab": self.draft_vocab}
+        about_head = {"head_format": self.head_format, "head_vocab": self.head_vocab}
+        for part, is_there, about in (("draft", has_draft, about_draft), ("head", has_head, about_head)):
+            for name, value in about.items():
+                if value is not None and not is_there:
+                    raise OptionError(f"{name} is {value}, but no {part} is exported; give one or leave it out")

@@ -20,6 +20,7 @@ from .pair import check_pair
 from .progress import NoProgress, Progress
 
 if TYPE_CHECKING:
+    from .heads.checkpoint import HeadCheckpoint
     from .tokenizer import TokenizerInfo
 
 
@@ -55,22 +56,15 @@ def export(
     """
     options, progress = options or ExportOptions(), progress or NoProgress()
     out = Path(out)
+    options.check_parts(has_draft=draft is not None, has_head=head is not None)
     check_output(out, overwrite=options.overwrite)
-    progress.stage("load", 1 + (draft is not None) + (head is not None))
-    checkpoints = {"target": load_checkpoint(target)}
-    progress.advance()
-    if draft is not None:
-        checkpoints["draft"] = load_checkpoint(draft)
-        progress.advance()
-    head_checkpoint = None
-    taps: tuple[int, ...] = ()
-    if head is not None:
-        head_checkpoint = open_head(head)
-        taps = taps_of(head_checkpoint, int(checkpoints["target"].config.num_hidden_layers))
-        progress.advance()
+    checkpoints, head_checkpoint = _load(target, draft, head, progress)
     tokenizer = _tokenizer(checkpoints["target"], options)
-    sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in checkpoints.items()}
+    taps: tuple[int, ...] = ()
+    if head_checkpoint is not None:
+        taps = taps_of(head_checkpoint, int(checkpoints["target"].config.num_hidden_layers))
     if draft is not None:
+        sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in checkpoints.items()}
         check_pair(tokenizer, checkpoints["draft"].tokenizer, sizes["target"], sizes["draft"])
     with new_folder(out) as folder:
         (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
@@ -95,6 +89,22 @@ def export(
         size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
     return ExportResult(out, size, manifest, tuple(summaries), head_summary)
+
+
+def _load(
+    target: str, draft: str | None, head: str | None, progress: Progress
+) -> tuple[dict[str, Checkpoint], HeadCheckpoint | None]:
+    progress.stage("load", 1 + (draft is not None) + (head is not None))
+    checkpoints = {"target": load_checkpoint(target)}
+    progress.advance()
+    if draft is not None:
+        checkpoints["draft"] = load_checkpoint(draft)
+        progress.advance()
+    if head is None:
+        return checkpoints, None
+    opened = open_head(head)
+    progress.advance()
+    return checkpoints, opened
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:

@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 KINDS = ("medusa", "mlp_speculator")
 NUM_LEVELS = 3
 _F32 = ModelFormats("f32", "f32", "f32")
-EXACT = ExportOptions(target=_F32, draft=_F32, cache_dtype="f32", head_format="f32", parity=False)
+EXACT = ExportOptions(target=_F32, cache_dtype="f32", head_format="f32", parity=False)
 LOW_BIT = ExportOptions(parity=False)
 
 

@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pilotfish.exporter import ExportOptions, ModelFormats, export
+from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,8 @@ def export_pair(
 ) -> Path:
     """Export with one format for the linear layers and one for embedding and lm_head; returns the bundle."""
     formats = ModelFormats(linear=linear, embedding=rest, lm_head=rest)
-    options = ExportOptions(target=formats, draft=formats, cache_dtype=cache_dtype, parity=False)
+    options = ExportOptions(
+        target=formats, draft=FormatChoice() if draft is None else formats, cache_dtype=cache_dtype, parity=False
+    )
     export(str(target), out, draft=None if draft is None else str(draft), options=options)
     return out

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import GPT2Config, MixtralConfig, Olmo2Config, PhiConfig, T5Config
 
-from pilotfish.exporter import ExportOptions, ModelFormats, export
+from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QUICK = ExportOptions(parity=False)
 SHAPE: dict[str, Any] = {
@@ -153,11 +151,24 @@ def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
         (lambda: ExportOptions(max_positions=0), "max_positions is 0"),
         (lambda: ExportOptions(parity_tokens=5), "parity_tokens is 5"),
         (lambda: ExportOptions(draft_vocab=0), "draft_vocab is 0"),
+        (lambda: export("none", Path("none"), options=ExportOptions(draft_vocab=9)), "draft_vocab is 9, but no draft"),
+        (lambda: export("none", Path("none"), options=ExportOptions(head_vocab=9)), "head_vocab is 9, but no head"),
+        (lambda: export("none", Path("none"), options=ExportOptions(head_format="f32")), "head_format is f32"),
+        (
+            lambda: export("none", Path("none"), options=ExportOptions(draft=FormatChoice(lm_head="f32"))),
+            "draft_lm_head is f32, but no draft is exported",
+        ),
     ],
 )
 def test_options_outside_their_range(make: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         make()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match="file is not a folder that may be written to"):
+        export("none", tmp_path / "file" / "below" / "out")
 
 
 def test_every_error_is_an_export_error() -> None:
