@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.files import read_text
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pilotfish.runtime.results import Event, Round, Stats
+    from pilotfish.runtime.token_stream import TokenStream
 
 EXIT_INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt; -: read it from stdin.")]
@@ -101,23 +103,33 @@ def run(
     for group in (tree, sampling, ends, structure):
         options |= group.keywords()
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
+    if logprobs and json_file is None:
+        raise InvalidArgumentError(f"--logprobs is {logprobs}, but only --json FILE shows them: give it too")
     text = read_stdin() if prompt == "-" else prompt
     note_device(engine_flags.device)
     room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
-    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine:
-        if raw or engine.manifest.chat_template is None:
-            stream = engine.stream(text, **options)
-        else:
-            stream = engine.stream_chat([{"role": "user", "content": text}], **options)
-        with stream, interrupt_cancels(stream):
-            print_events(interruptible(stream))
-            result = stream.result()
+    with (
+        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine,
+        _open(engine, text, raw, options) as stream,
+        interrupt_cancels(stream),
+    ):
+        print_events(interruptible(stream))
+        result = stream.result()
     if explain:
         explain_rounds(result.rounds)
     note(summary(result.stats))
     write_json(json_file, dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate})
     if result.finish_reason == "cancelled":
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _open(engine: Engine, text: str, raw: bool, options: dict[str, Any]) -> TokenStream:  # noqa: FBT001 - a flag
+    if raw:
+        return engine.stream(text, **options)
+    if engine.manifest.chat_template is None:
+        note("the bundle has no chat template: the prompt is continued as it is")
+        return engine.stream(text, **options)
+    return engine.stream_chat([{"role": "user", "content": text}], **options)
 
 
 def explain_rounds(rounds: Sequence[Round]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from terminal import DEADLINE_SECONDS, INTERRUPT, PROGRAM, SECONDS_A_ROUND, Terminal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from command_line import CommandLine, Finished
 
 
@@ -87,6 +88,17 @@ def test_bench_refuses_what_it_could_not_measure(
     tiny_bundle: Path, cli: CommandLine, flags: list[str], words: str
 ) -> None:
     assert refused(cli("bench", tiny_bundle, *flags), words)
+
+
+def test_nothing_is_ignored_silently(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    assert refused(cli("run", tiny_bundle, "x", "--logprobs", 2), "--logprobs is 2, but only --json FILE shows them")
+    bundle = Path(shutil.copytree(tiny_bundle, tmp_path / "bundle"))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "manifest.json").write_text(json.dumps(manifest | {"chat_template": None}))
+    for flags, says in (((), True), (("--raw",), False)):
+        finished = cli("run", bundle, "x", "--max-new-tokens", 4, *flags)
+        assert finished.exit_code == 0
+        assert ("has no chat template" in finished.err) is says
 
 
 def test_an_instruction_set_that_is_not_here(tiny_bundle: Path) -> None:
