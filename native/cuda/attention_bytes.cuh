@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_words(uint32_t (&words)[kWords], uint32_t a
 }
 
 /// int8 values: lane 4 g + t reads kDim / 8 columns of its keys, and tile i of eight columns has byte i of every g.
-template <int kDim>
+template <Order kOrder, int kDim>
 __device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, const Join (&factors)[2],
                                             Running<kDim>& running) {
   constexpr int kBytes = kCacheRowBytes<CacheType::kInt8, kDim>;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t val
         }
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) add_chunk(running, (first + word) * 4 + i, sums[i], factors);
+      for (int i = 0; i < 4; ++i) add_chunk<kOrder>(running, (first + word) * 4 + i, sums[i], factors);
     }
   }
 }

@@ -20,10 +20,17 @@ inline constexpr int kCacheRowBytes = kDim * kElementBytes<kType> + 16;
 inline constexpr int kNoKey = -1;     // nobody sees it: zeros
 inline constexpr int kFreshKey = -2;  // the block makes it from the pass's own rows
 
-/// Offset of a row in its pool, in 16 bytes. `cell`: slot of the pool, [num_blocks * block_size].
+/// Number of a row in its pool: a head's slots of a block follow each other, so that a chunk is read in one piece.
+/// `cell`: slot of the pool, [num_blocks * block_size].
+__device__ __forceinline__ int row_index(const PagedAttention& a, int cell, int kv_head) {
+  const int block = cell / a.block_size;
+  return (block * (a.shape.num_kv_heads - 1) + kv_head) * a.block_size + cell;
+}
+
+/// Offset of a row in its pool, in 16 bytes.
 template <CacheType kType>
 __device__ __forceinline__ int row_offset(const PagedAttention& a, int cell, int kv_head) {
-  const int row = cell * a.shape.num_kv_heads + kv_head;
+  const int row = row_index(a, cell, kv_head);
   if constexpr (kType == CacheType::kF16) return row * (a.shape.head_dim / 8);
   // Behind the integers of each block before it are their scales.
   return row * (a.shape.head_dim / 16) + cell / a.block_size * (a.block_size * a.shape.num_kv_heads / 8);
@@ -33,7 +40,7 @@ __device__ __forceinline__ int row_offset(const PagedAttention& a, int cell, int
 __device__ __forceinline__ __half* row_scale(const PagedAttention& a, void* pool, int cell, int kv_head) {
   const size_t block_rows = static_cast<size_t>(a.block_size) * a.shape.num_kv_heads;
   const size_t integers = (cell / a.block_size + 1) * block_rows * a.shape.head_dim;
-  return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + integers) + cell * a.shape.num_kv_heads + kv_head;
+  return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + integers) + row_index(a, cell, kv_head);
 }
 
 /// Copies kNumKeys rows from key `first` of a chunk on to shared memory, by one warp. `offset`: row_offset() of this

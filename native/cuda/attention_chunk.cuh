@@ -6,22 +6,23 @@
 
 namespace pilotfish::cuda {
 
-/// Adds a chunk of keys to the running result. `queries`: shared memory, rows of kQueryBytes; `before_values` returns
-/// once the values have landed.
-template <CacheType kType, int kDim, class BeforeValues>
+/// Adds a chunk of keys to the running result of the first 8 or 16 queries. `queries`: shared memory, rows of
+/// kQueryBytes; `before_values` returns once the values have landed.
+template <CacheType kType, Order kOrder, int kDim, class BeforeValues>
 __device__ __forceinline__ void attend_chunk(uint32_t queries, const ChunkPlace& chunk, int first_key,
-                                             const KeyRange (&seen)[2], const ScoreRule& rule, Running<kDim>& running,
-                                             const BeforeValues& before_values) {
+                                             const KeyRange (&seen)[2], const ScoreRule& rule, bool has_upper,
+                                             Running<kDim>& running, const BeforeValues& before_values) {
   Scores scores;
   if constexpr (kType == CacheType::kF16) {
     score_halves<kDim>(queries, chunk.keys, scores);
   } else {
     score_bytes<kDim>(queries, chunk, scores);
   }
-  Weights weights;
-  Join factors[2];
+  Weights weights = {};
+  Join factors[2] = {{1, 0}, {1, 0}};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half == 1 && !has_upper) continue;
     float row[kChunkKeys / 4];
 #pragma unroll
     for (int i = 0; i < kChunkKeys / 8; ++i) {
@@ -36,9 +37,9 @@ __device__ __forceinline__ void attend_chunk(uint32_t queries, const ChunkPlace&
   }
   before_values();
   if constexpr (kType == CacheType::kF16) {
-    weigh_halves<kDim>(weights, chunk.values, factors, running);
+    weigh_halves<kOrder, kDim>(weights, chunk.values, factors, running);
   } else {
-    weigh_bytes<kDim>(weights, chunk.values, factors, running);
+    weigh_bytes<kOrder, kDim>(weights, chunk.values, factors, running);
   }
 }
 

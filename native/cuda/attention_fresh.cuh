@@ -50,7 +50,7 @@ class FreshHeads {
   /// Heads of one split: with its first one, a block makes the queries.
   __device__ FreshHeads(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const FreshRows& rows,
                         int split, int last_key, bool with_queries, uint8_t* shared)
-      : a_(a), tiling_(tiling), tile_(tile), rows_(rows), shared_(shared) {
+      : a_(a), tiling_(tiling), tile_(tile), rows_(rows), shared_(shared), lane_(a.shape) {
     num_queries_ = with_queries ? tile.num_rows * tiling.heads : 0;
     first_key_ = max(tile.sequence.context, split * kSplitKeys);
     num_keys_ = max(min(last_key, split * kSplitKeys + kSplitKeys - 1) - first_key_ + 1, 0);
@@ -94,7 +94,7 @@ class FreshHeads {
       const Task& next = tasks_[i] = task(first + i * kAttentionWarps);
       if (next.kind != Kind::kQuery && next.kind != Kind::kKey) continue;
       const size_t angle = static_cast<size_t>(__ldcg(a_.position_ids + next.row)) * (a_.shape.rotary_dim / 2);
-      Head<kDim>::load_angles(a_.shape, a_.cos + angle, a_.sin + angle, angles_[i]);
+      Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_[i]);
     }
   }
 
@@ -102,15 +102,15 @@ class FreshHeads {
     Head<kDim> heads[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (tasks_[i].kind != Kind::kNone) heads[i].load(a_.shape, source(tasks_[i]));
+      if (tasks_[i].kind != Kind::kNone) heads[i].load(lane_, source(tasks_[i]));
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const Task& made = tasks_[i];
       if (made.kind == Kind::kQuery || made.kind == Kind::kKey) {
         const float* const norm = made.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
-        if (norm) heads[i].normalise(a_.shape, norm);
-        heads[i].rotate(angles_[i]);
+        if (norm) heads[i].normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
+        heads[i].rotate(lane_, angles_[i]);
       }
       if (made.kind == Kind::kQuery) {
         store_query(heads[i], made.index);
@@ -135,7 +135,7 @@ class FreshHeads {
   __device__ void store_query(const Head<kDim>& head, int query) const {
     auto* const target = reinterpret_cast<__half*>(shared_ + query * kQueryBytes<kDim>);
     head.template for_each<Head<kDim>::kPadded>(
-        a_.shape, [&](int column, float value) { target[query_column<kType>(column)] = saturated_half(value); });
+        lane_, [&](int column, const float2& values) { store_halves(target + query_column<kType>(column), values); });
   }
 
   __device__ void store(Head<kDim>& head, const Task& made) const {
@@ -149,13 +149,13 @@ class FreshHeads {
       }
     }
     store_row<kType, kDim, Head<kDim>::kPadded>(
-        a_.shape, head,
+        lane_, head,
         shared_ + (is_value ? Layout::values(warp) : Layout::keys(warp)) + key * kCacheRowBytes<kType, kDim>);
     const int in_tile = made.row - tile_.first_row;
     const bool is_own = in_tile >= 0 && in_tile < tile_.num_rows;
     if (!is_own || tile_.first_head != kv_head() * (a_.shape.num_heads / a_.shape.num_kv_heads)) return;
     const int cell = tile_.sequence.cell(a_, slot_of_key(tile_.sequence, tile_.mask, made.index));
-    store_in_cache<kType>(a_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, kv_head());
+    store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, kv_head());
   }
 
   const PagedAttention& a_;
@@ -163,6 +163,7 @@ class FreshHeads {
   const Tile& tile_;
   const FreshRows& rows_;
   uint8_t* shared_;
+  HeadLane<kDim> lane_;
   int num_queries_;
   int first_key_;  // of the pass's rows in the split
   int num_keys_;

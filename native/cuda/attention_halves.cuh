@@ -27,7 +27,7 @@ __device__ __forceinline__ void score_halves(uint32_t queries, uint32_t keys, Sc
   }
 }
 
-template <int kDim>
+template <Order kOrder, int kDim>
 __device__ __forceinline__ void weigh_halves(const Weights& weights, uint32_t values, const Join (&factors)[2],
                                              Running<kDim>& running) {
   constexpr int kBytes = kCacheRowBytes<CacheType::kF16, kDim>;
@@ -42,8 +42,8 @@ __device__ __forceinline__ void weigh_halves(const Weights& weights, uint32_t va
       sums[0] = multiply(weights[i], value[0], value[1], sums[0]);
       sums[1] = multiply(weights[i], value[2], value[3], sums[1]);
     }
-    add_chunk(running, columns / 8, sums[0], factors);
-    add_chunk(running, columns / 8 + 1, sums[1], factors);
+    add_chunk<kOrder>(running, columns / 8, sums[0], factors);
+    add_chunk<kOrder>(running, columns / 8 + 1, sums[1], factors);
   }
 }
 

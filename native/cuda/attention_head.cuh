@@ -1,62 +1,101 @@
-// One head of a row of the pass, held by a warp: RMSNorm, rotary embedding, and its way into the cache. A lane has
-// pairs of columns that rotate together.
+// One head of a row of the pass, held by a warp: RMSNorm, rotary embedding, and its way into the cache. A lane has four
+// columns, two by two beside each other: the pairs that rotate together, or their neighbours.
 #pragma once
 
 #include "attention_cache.cuh"
 
 namespace pilotfish::cuda {
 
+/// Which columns a lane has. Groups of four of a head that is wider than 128.
+template <int kDim>
+class HeadLane {
+ public:
+  static constexpr int kGroups = (kDim + 4 * kWarpSize - 1) / (4 * kWarpSize);
+
+  __device__ explicit HeadLane(const AttentionShape& shape) : head_dim_(shape.head_dim), half_(shape.rotary_dim / 2) {
+    joins_halves_ = !shape.is_interleaved;
+  }
+
+  __device__ int pair(int group) const { return 2 * (static_cast<int>(threadIdx.x) % kWarpSize + group * kWarpSize); }
+  __device__ bool rotates(int group) const { return pair(group) < half_; }
+  __device__ bool joins_halves(int group) const { return joins_halves_ && rotates(group); }
+  __device__ bool exists(int group) const { return 2 * pair(group) < head_dim_; }
+  /// Of two columns each, the second pair beside the first or half the rotated columns behind it.
+  __device__ int first(int group) const { return joins_halves(group) ? pair(group) : 2 * pair(group); }
+  __device__ int second(int group) const { return joins_halves(group) ? half_ + pair(group) : 2 * pair(group) + 2; }
+
+ private:
+  int head_dim_;
+  int half_;
+  bool joins_halves_;
+};
+
 template <int kDim>
 class Head {
+  using Lane = HeadLane<kDim>;
+  static constexpr int kGroups = Lane::kGroups;
+
  public:
-  static constexpr int kPairs = (kDim + 2 * kWarpSize - 1) / (2 * kWarpSize);
-  using Angles = float2[kPairs];  // cosine, sine
+  using Angles = float4[kGroups];  // cosines of two pairs, then their sines
 
   /// cos, sin: tables of the position.
-  __device__ static void load_angles(const AttentionShape& shape, const float* cos, const float* sin, Angles& angles) {
+  __device__ static void load_angles(const Lane& lane, const float* cos, const float* sin, Angles& angles) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const int pair = index(i);
-      angles[i] = pair < shape.rotary_dim / 2 ? make_float2(__ldg(cos + pair), __ldg(sin + pair)) : make_float2(1, 0);
+    for (int i = 0; i < kGroups; ++i) {
+      angles[i] = make_float4(1, 1, 0, 0);
+      if (!lane.rotates(i)) continue;
+      const float2 c = __ldg(reinterpret_cast<const float2*>(cos + lane.pair(i)));
+      const float2 s = __ldg(reinterpret_cast<const float2*>(sin + lane.pair(i)));
+      angles[i] = make_float4(c.x, c.y, s.x, s.y);
     }
   }
 
-  __device__ void load(const AttentionShape& shape, const float* source) {
+  __device__ void load(const Lane& lane, const float* source) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const int2 at = columns(shape, i);
-      const bool exists = 2 * index(i) < shape.head_dim;
-      pairs_[i] = exists ? make_float2(__ldcg(source + at.x), __ldcg(source + at.y)) : make_float2(0, 0);
+    for (int i = 0; i < kGroups; ++i) {
+      values_[i] = {};
+      if (!lane.exists(i)) continue;
+      const float2 a = __ldcg(reinterpret_cast<const float2*>(source + lane.first(i)));
+      const float2 b = __ldcg(reinterpret_cast<const float2*>(source + lane.second(i)));
+      values_[i] = make_float4(a.x, a.y, b.x, b.y);
     }
   }
 
-  __device__ void normalise(const AttentionShape& shape, const float* weight) {
+  __device__ void normalise(const Lane& lane, const float* weight, int head_dim, float epsilon) {
     float squares = 0;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      squares = __fmaf_rn(pairs_[i].x, pairs_[i].x, squares);
-      squares = __fmaf_rn(pairs_[i].y, pairs_[i].y, squares);
+    for (int i = 0; i < kGroups; ++i) {
+      const float4 v = values_[i];
+      squares = __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, squares))));
     }
 #pragma unroll
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
       squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, offset));
     }
-    const float inverse = rsqrtf(__fdiv_rn(squares, static_cast<float>(shape.head_dim)) + shape.norm_epsilon);
+    const float inverse = rsqrtf(__fdiv_rn(squares, static_cast<float>(head_dim)) + epsilon);
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      if (2 * index(i) >= shape.head_dim) continue;
-      const int2 at = columns(shape, i);
-      pairs_[i].x = __fmul_rn(pairs_[i].x, __fmul_rn(inverse, __ldg(weight + at.x)));
-      pairs_[i].y = __fmul_rn(pairs_[i].y, __fmul_rn(inverse, __ldg(weight + at.y)));
+    for (int i = 0; i < kGroups; ++i) {
+      if (!lane.exists(i)) continue;
+      const float2 a = __ldg(reinterpret_cast<const float2*>(weight + lane.first(i)));
+      const float2 b = __ldg(reinterpret_cast<const float2*>(weight + lane.second(i)));
+      float4& v = values_[i];
+      v = make_float4(__fmul_rn(v.x, __fmul_rn(inverse, a.x)), __fmul_rn(v.y, __fmul_rn(inverse, a.y)),
+                      __fmul_rn(v.z, __fmul_rn(inverse, b.x)), __fmul_rn(v.w, __fmul_rn(inverse, b.y)));
     }
   }
 
-  __device__ void rotate(const Angles& angles) {
+  __device__ void rotate(const Lane& lane, const Angles& angles) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const float2 pair = pairs_[i], angle = angles[i];
-      pairs_[i].x = __fmaf_rn(pair.x, angle.x, -__fmul_rn(pair.y, angle.y));
-      pairs_[i].y = __fmaf_rn(pair.y, angle.x, __fmul_rn(pair.x, angle.y));
+    for (int i = 0; i < kGroups; ++i) {
+      const float4 angle = angles[i];
+      float4& v = values_[i];
+      if (lane.joins_halves(i)) {
+        turn(v.x, v.z, angle.x, angle.z);
+        turn(v.y, v.w, angle.y, angle.w);
+      } else {
+        turn(v.x, v.y, angle.x, angle.z);
+        turn(v.z, v.w, angle.y, angle.w);
+      }
     }
   }
 
@@ -64,7 +103,10 @@ class Head {
   __device__ __half quantise() {
     float most = 0;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) most = fmaxf(most, fmaxf(fabsf(pairs_[i].x), fabsf(pairs_[i].y)));
+    for (int i = 0; i < kGroups; ++i) {
+      const float4& v = values_[i];
+      most = fmaxf(most, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+    }
 #pragma unroll
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
@@ -73,56 +115,62 @@ class Head {
     const float factor = __half2float(scale);
     const float inverse = factor > 0 ? __fdiv_rn(1.0f, factor) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      pairs_[i] = make_float2(biased(pairs_[i].x, inverse), biased(pairs_[i].y, inverse));
+    for (int i = 0; i < kGroups; ++i) {
+      float4& v = values_[i];
+      v = make_float4(biased(v.x, inverse), biased(v.y, inverse), biased(v.z, inverse), biased(v.w, inverse));
     }
     return scale;
   }
 
-  /// Calls put(column, value) for the columns that exist, and with kPadding for those up to kDim, which are zero.
+  /// Calls put(column, two values) for the columns that exist, or all up to kDim, which are zero; columns are even.
   enum Columns { kExisting, kPadded };
   template <Columns kColumns, class Put>
-  __device__ void for_each(const AttentionShape& shape, const Put& put) const {
+  __device__ void for_each(const Lane& lane, const Put& put) const {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      if (2 * index(i) >= (kColumns == kPadded ? kDim : shape.head_dim)) continue;
-      const int2 at = columns(shape, i);
-      put(at.x, pairs_[i].x);
-      put(at.y, pairs_[i].y);
+    for (int i = 0; i < kGroups; ++i) {
+      if (kColumns == kPadded ? 2 * lane.pair(i) >= kDim : !lane.exists(i)) continue;
+      put(lane.first(i), make_float2(values_[i].x, values_[i].y));
+      put(lane.second(i), make_float2(values_[i].z, values_[i].w));
     }
   }
 
  private:
-  __device__ static int index(int i) { return threadIdx.x % kWarpSize + i * kWarpSize; }
-  __device__ static int2 columns(const AttentionShape& shape, int i) {
-    const int pair = index(i), half = shape.rotary_dim / 2;
-    return shape.is_interleaved || pair >= half ? make_int2(2 * pair, 2 * pair + 1) : make_int2(pair, half + pair);
+  __device__ static void turn(float& a, float& b, float cos, float sin) {
+    const float turned = __fmaf_rn(a, cos, -__fmul_rn(b, sin));
+    b = __fmaf_rn(b, cos, __fmul_rn(a, sin));
+    a = turned;
   }
   __device__ static float biased(float value, float inverse) {
     return rintf(fminf(fmaxf(__fmul_rn(value, inverse), -127.0f), 127.0f)) + 128.0f;
   }
 
-  float2 pairs_[kPairs];
+  float4 values_[kGroups];
 };
+
+__device__ __forceinline__ void store_halves(__half* target, const float2& values) {
+  *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
+}
 
 /// Writes a head as a row of a cache of kType; int8: after quantise(). `target`: global or shared memory.
 template <CacheType kType, int kDim, typename Head<kDim>::Columns kColumns>
-__device__ __forceinline__ void store_row(const AttentionShape& shape, const Head<kDim>& head, void* target) {
-  head.template for_each<kColumns>(shape, [&](int column, float value) {
+__device__ __forceinline__ void store_row(const HeadLane<kDim>& lane, const Head<kDim>& head, void* target) {
+  head.template for_each<kColumns>(lane, [&](int column, const float2& values) {
     if constexpr (kType == CacheType::kF16) {
-      static_cast<__half*>(target)[column] = saturated_half(value);
+      store_halves(static_cast<__half*>(target) + column, values);
     } else {
-      static_cast<uint8_t*>(target)[column] = static_cast<uint8_t>(static_cast<int>(value));
+      const int low = static_cast<int>(values.x), high = static_cast<int>(values.y);
+      *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(target) + column) = static_cast<uint16_t>(low | high << 8);
     }
   });
 }
 
 /// Writes a head that is ready into the cache.
 template <CacheType kType, int kDim>
-__device__ __forceinline__ void store_in_cache(const PagedAttention& a, const Head<kDim>& head, __half scale,
-                                               void* pool, int cell, int kv_head) {
-  auto* const row = static_cast<uint4*>(pool) + row_offset<kType>(a, cell, kv_head);
-  store_row<kType, kDim, Head<kDim>::kExisting>(a.shape, head, row);
+__device__ __forceinline__ void store_in_cache(const PagedAttention& a, const HeadLane<kDim>& lane,
+                                               const Head<kDim>& head, __half scale, void* pool, int cell,
+                                               int kv_head) {
+  store_row<kType, kDim, Head<kDim>::kExisting>(lane, head,
+                                                static_cast<uint4*>(pool) + row_offset<kType>(a, cell, kv_head));
   if constexpr (kType == CacheType::kInt8) {
     if (threadIdx.x % kWarpSize == 0) *row_scale(a, pool, cell, kv_head) = scale;
   }

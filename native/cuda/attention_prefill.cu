@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     if (first_key <= mine.last && first_key + kChunkKeys > mine.first) {
       const ChunkPlace place = {at + Layout<kType, kDim>::keys(stage), at + Layout<kType, kDim>::values(stage),
                                 scales[stage][0], scales[stage][1]};
-      attend_chunk<kType, kDim>(queries, place, first_key, rows, {a.shape.scale, a.shape.softcap}, running, [] {});
+      attend_chunk<kType, Order::kLater, kDim>(queries, place, first_key, rows, {a.shape.scale, a.shape.softcap}, true,
+                                               running, [] {});
     }
     if (chunk % kSplitChunks == kSplitChunks - 1 || chunk == last_chunk) totals.add(running);
     store_scales(1 - stage);
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 }  // namespace
 
 cudaError_t launch_prefill_attention(const PagedAttention& attention, cudaStream_t stream) {
-  const Tiling tiling = Tiling::of(attention, kBlockQueries);
+  const Tiling tiling = Tiling::of(attention, kBlockQueries, KeyPart::kAll);
   const dim3 grid(tiling.num_tiles, attention.shape.num_kv_heads);
   return for_cache(attention, [&]<CacheType kType, int kDim>() {
     return launch_early(prefill_attention_kernel<kType, kDim>, grid, kAttentionThreads, Layout<kType, kDim>::kBytes,

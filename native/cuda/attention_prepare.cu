@@ -17,23 +17,24 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int row = blockIdx.x, index = blockIdx.y * kWarps + threadIdx.x / kWarpSize;
   if (index >= shape.num_heads + 2 * shape.num_kv_heads) return;
   const int num_columns = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+  const HeadLane<kDim> lane(shape);
   Head<kDim> head;
-  head.load(shape, a.qkv + static_cast<size_t>(row) * num_columns + index * shape.head_dim);
+  head.load(lane, a.qkv + static_cast<size_t>(row) * num_columns + index * shape.head_dim);
 
   const bool is_query = index < shape.num_heads, is_value = index >= shape.num_heads + shape.num_kv_heads;
   if (!is_value) {
     const float* norm = is_query ? a.q_norm : a.k_norm;
-    if (norm) head.normalise(shape, norm);
+    if (norm) head.normalise(lane, norm, shape.head_dim, shape.norm_epsilon);
     const size_t angle = static_cast<size_t>(__ldcg(a.position_ids + row)) * (shape.rotary_dim / 2);
     typename Head<kDim>::Angles angles;
-    head.load_angles(shape, a.cos + angle, a.sin + angle, angles);
-    head.rotate(angles);
+    head.load_angles(lane, a.cos + angle, a.sin + angle, angles);
+    head.rotate(lane, angles);
   }
   if (is_query) {
     auto* const target =
         static_cast<__half*>(a.queries) + (static_cast<size_t>(row) * shape.num_heads + index) * shape.head_dim;
     head.template for_each<Head<kDim>::kExisting>(
-        shape, [&](int column, float value) { target[query_column<kType>(column)] = saturated_half(value); });
+        lane, [&](int column, const float2& values) { store_halves(target + query_column<kType>(column), values); });
     return;
   }
   const SequenceRows sequence = sequence_of_row(a, row);
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
   __half scale = {};
   if constexpr (kType == CacheType::kInt8) scale = head.quantise();
-  store_in_cache<kType>(a, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
+  store_in_cache<kType>(a, lane, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
 }
 
 }  // namespace

@@ -137,9 +137,16 @@ __device__ __forceinline__ Softmax soften(float (&scores)[kChunkKeys / 4], const
 /// Weights of 16 queries for 16 keys, as a tensor-core operand each.
 using Weights = uint32_t[kChunkKeys / 16][4];
 
-template <int kDim>
+/// Whether a running result has chunks already. Adding to an empty one gives what is added, zeros positive.
+enum class Order { kFirst, kLater };
+
+template <Order kOrder, int kDim>
 __device__ __forceinline__ void add_chunk(Running<kDim>& running, int i, const float4& sums, const Join (&factors)[2]) {
   float4& total = running.values[i];
+  if constexpr (kOrder == Order::kFirst) {
+    total = make_float4(__fadd_rn(sums.x, 0), __fadd_rn(sums.y, 0), __fadd_rn(sums.z, 0), __fadd_rn(sums.w, 0));
+    return;
+  }
   total.x = joined(factors[0], total.x, sums.x);
   total.y = joined(factors[0], total.y, sums.y);
   total.z = joined(factors[1], total.z, sums.z);

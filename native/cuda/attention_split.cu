@@ -1,8 +1,9 @@
 // Attention of few rows: thread blocks share the keys. A split of 128 keys is a chunk for each of four warps; the block
-// that finishes last adds the splits, in order. Passes of up to kMostFoldedRows rows need no kernel before this one.
+// of the last split adds all, in order. Passes of up to kMostFoldedRows rows need no kernel before this one.
 #include <algorithm>
 
 #include "attention_fresh.cuh"
+#include "attention_partials.cuh"
 #include "attention_tile.cuh"
 
 namespace pilotfish::cuda {
@@ -27,26 +28,11 @@ struct Layout {
   }
 };
 
-/// What registers must leave room for, so that a context of 2048 has a place for each of its splits at once.
-template <CacheType kType, int kDim>
-inline constexpr int kBlocksOfSm = kDim > 128                 ? 1
-                                   : kType == CacheType::kF16 ? 3
-                                                              : 4;
+using Results = Softmax[kAttentionWarps][kTileQueries];
 
-/// Results of splits in global memory: [query of the pass][split] of head_dim values, and their softmax behind all.
-struct Partials {
-  const PagedAttention& a;
-  int num_splits;
-
-  __device__ size_t index(size_t query, int split) const { return query * num_splits + split; }
-  __device__ float* values(size_t query, int split) const {
-    return a.partials + index(query, split) * a.shape.head_dim;
-  }
-  __device__ float2* softmax(size_t query, int split) const {
-    const size_t all = static_cast<size_t>(a.num_rows) * a.shape.num_heads * num_splits * a.shape.head_dim;
-    return reinterpret_cast<float2*>(a.partials + all) + index(query, split);
-  }
-};
+/// What registers leave room for.
+template <int kDim>
+inline constexpr int kBlocksOfSm = kDim > 128 ? 1 : 3;
 
 template <CacheType kType, int kDim>
 class SplitBlock {
@@ -66,7 +52,6 @@ class SplitBlock {
         warp_(threadIdx.x / kWarpSize),
         lane_(threadIdx.x % kWarpSize) {}
 
-  __device__ int first_split() const { return seen_.first / kSplitKeys; }
   __device__ int last_split() const { return seen_.last / kSplitKeys; }
 
   /// Whether this warp's chunk of the cache has nothing that a kernel before this one in the pass writes.
@@ -88,8 +73,21 @@ class SplitBlock {
     if constexpr (kType == CacheType::kInt8) scales_ = LaneScales(a_, cell_, blockIdx.y);
   }
 
-  /// One split that was loaded: leaves its partial result, or the output where it is the only one.
-  __device__ void attend(int split, Softmax (&results)[kAttentionWarps][kTileQueries]) const {
+  /// Has this warp's chunk of a split brought into L2.
+  __device__ void prefetch([[maybe_unused]] int split) const {
+#if __CUDA_ARCH__ >= 900
+    if (split > last_split() || !has_keys(split)) return;
+    const int cell = lane_cell(a_, tile_, seen_, first_key(split));
+    if (cell < 0 || first_key(split) + lane_ >= tile_.sequence.context) return;
+    const size_t offset = row_offset<kType>(a_, cell, blockIdx.y);
+    const int num_bytes = a_.shape.head_dim * kElementBytes<kType>;
+    prefetch_bulk(static_cast<const uint4*>(a_.key_cache) + offset, num_bytes);
+    prefetch_bulk(static_cast<const uint4*>(a_.value_cache) + offset, num_bytes);
+#endif
+  }
+
+  /// One split that was loaded: leaves each warp's result in shared memory.
+  __device__ void attend(int split, Results& results) const {
     const ChunkPlace chunk = {at_ + Shared::keys(warp_), at_ + Shared::values(warp_),
                               Shared::scales(shared_, warp_, false), Shared::scales(shared_, warp_, true)};
     if (kType == CacheType::kInt8 && cell_ != kFreshKey) {
@@ -101,39 +99,55 @@ class SplitBlock {
     __syncthreads();  // the queries too
     if (has_keys(split)) {
       const KeyRange seen[2] = {tile_.keys(a_, tiling_, lane_ / 4), tile_.keys(a_, tiling_, lane_ / 4 + 8)};
-      attend_chunk<kType, kDim>(at_, chunk, first_key(split), seen, {a_.shape.scale, a_.shape.softcap}, running, [] {
-        wait_for_copies<0>();
-        __syncwarp();
-      });
+      attend_chunk<kType, Order::kFirst, kDim>(at_, chunk, first_key(split), seen, {a_.shape.scale, a_.shape.softcap},
+                                               num_queries() > 8, running, [] {
+                                                 wait_for_copies<0>();
+                                                 __syncwarp();
+                                               });
     }
     __syncwarp();
     leave(running, results[warp_]);
     __syncthreads();
-    add_warps(split, results);
-    __syncthreads();
   }
 
-  /// Adds the partial results of all splits and writes the output.
-  __device__ void add_splits() const {
-    const int num_vectors = a_.shape.head_dim / 4;
-    for (int i = threadIdx.x; i < num_queries() * num_vectors; i += kAttentionThreads) {
-      const int query = i / num_vectors, column = i % num_vectors * 4;
-      if (!tile_.has(tiling_, query)) continue;
-      const size_t index = tile_.index(a_, tiling_, query);
-      Softmax total = {-INFINITY, 0.0f};
-      float4 sum = {};
-#pragma unroll 4
-      for (int split = first_split(); split <= last_split(); ++split) {
-        const float2 softmax = __ldcg(partials_.softmax(index, split));
-        const float4 part = __ldcg(reinterpret_cast<const float4*>(partials_.values(index, split) + column));
-        add(total, sum, {softmax.x, softmax.y}, part);
+  /// The result of a split that is not the last one, where it is not before all that a query sees.
+  __device__ void send(int split, const Results& results) const {
+    for_each_vector([&](int query, size_t index, int vector) {
+      if (split < first_split_of(query)) return;
+      const ColumnTotal total = add_warps(results, query, vector);
+      store_relaxed(partials_.values(index, split) + vector, total.sum);
+      if (vector == 0) {
+        store_relaxed(partials_.softmax(index, split), make_float4(total.softmax.maximum, total.softmax.sum, 0, 0));
       }
-      write(index, column, total, sum);
+    });
+  }
+
+  /// Adds the results of all splits, the last one's from shared memory, and writes the output.
+  __device__ void finish(const Results& results) const {
+    const int last = last_split();
+    for_each_vector([&](int query, size_t index, int vector) {
+      ColumnTotal total;
+      total.add_splits(partials_, index, vector, first_split_of(query), last);
+      const ColumnTotal own = add_warps(results, query, vector);
+      total.add(own.softmax, own.sum);
+      const float inverse = kValueUnit<kType> / total.softmax.sum;
+      const float values[4] = {total.sum.x * inverse, total.sum.y * inverse, total.sum.z * inverse,
+                               total.sum.w * inverse};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) write_result(a_, index, vector * 4 + i, values[i]);
+    });
+    __syncthreads();
+    const int first = first_split_of(0), num_sent = last - first;  // a tile's first query sees furthest back
+    for (int i = threadIdx.x; i < num_queries() * num_sent; i += kAttentionThreads) {
+      const int query = i / num_sent, split = first + i % num_sent;
+      if (!tile_.has(tiling_, query) || split < first_split_of(query)) continue;
+      Partials::clear(partials_.softmax(tile_.index(a_, tiling_, query), split));
     }
   }
 
  private:
   __device__ int num_queries() const { return tile_.num_rows * tiling_.heads; }
+  __device__ int first_split_of(int query) const { return tile_.seen(a_, tiling_, query).first / kSplitKeys; }
   __device__ int first_key(int split) const { return split * kSplitKeys + warp_ * kChunkKeys; }
   __device__ bool has_keys(int split) const {
     return first_key(split) <= seen_.last && first_key(split) + kChunkKeys > seen_.first;
@@ -146,19 +160,23 @@ class SplitBlock {
     return reinterpret_cast<float*>(shared_ + Shared::keys(warp)) + query * kDim + column;
   }
 
-  __device__ static void add(Softmax& total, float4& sum, const Softmax& softmax, const float4& part) {
-    const Join factors = join(total, softmax);
-    sum.x = joined(factors, sum.x, part.x);
-    sum.y = joined(factors, sum.y, part.y);
-    sum.z = joined(factors, sum.z, part.z);
-    sum.w = joined(factors, sum.w, part.w);
+  /// Calls work(query of the tile, its index in the pass, four of its columns) for this thread's share.
+  template <class Work>
+  __device__ void for_each_vector(const Work& work) const {
+    const int num_vectors = a_.shape.head_dim / 4;
+    for (int i = threadIdx.x; i < num_queries() * num_vectors; i += kAttentionThreads) {
+      const int query = i / num_vectors;
+      if (tile_.has(tiling_, query)) work(query, tile_.index(a_, tiling_, query), i % num_vectors);
+    }
   }
 
-  __device__ void write(size_t index, int column, const Softmax& total, const float4& sum) const {
-    const float inverse = kValueUnit<kType> / total.sum;
-    const float values[4] = {sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse};
+  __device__ ColumnTotal add_warps(const Results& results, int query, int vector) const {
+    ColumnTotal total;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) write_result(a_, index, column + i, values[i]);
+    for (int warp = 0; warp < kAttentionWarps; ++warp) {
+      total.add(results[warp][query], *reinterpret_cast<const float4*>(result(warp, query, vector * 4)));
+    }
+    return total;
   }
 
   __device__ void leave(const Running<kDim>& running, Softmax (&softmax)[kTileQueries]) const {
@@ -187,32 +205,6 @@ class SplitBlock {
     }
   }
 
-  __device__ void add_warps(int split, const Softmax (&results)[kAttentionWarps][kTileQueries]) const {
-    const int num_vectors = a_.shape.head_dim / 4;
-    const bool is_only = first_split() == last_split();
-    for (int i = threadIdx.x; i < num_queries() * num_vectors; i += kAttentionThreads) {
-      const int query = i / num_vectors, column = i % num_vectors * 4;
-      if (!tile_.has(tiling_, query)) continue;
-      Softmax total = {-INFINITY, 0.0f};
-      float4 sum = {};
-#pragma unroll
-      for (int warp = 0; warp < kAttentionWarps; ++warp) {
-        add(total, sum, results[warp][query], *reinterpret_cast<const float4*>(result(warp, query, column)));
-      }
-      const size_t index = tile_.index(a_, tiling_, query);
-      if (is_only) {
-        // As add_splits() would: a first part joins an empty total.
-        Softmax softmax = {-INFINITY, 0.0f};
-        float4 only = {};
-        add(softmax, only, total, sum);
-        write(index, column, softmax, only);
-        continue;
-      }
-      *reinterpret_cast<float4*>(partials_.values(index, split) + column) = sum;
-      if (column == 0) *partials_.softmax(index, split) = make_float2(total.maximum, total.sum);
-    }
-  }
-
   const PagedAttention& a_;
   const Tiling& tiling_;
   const Tile& tile_;
@@ -227,26 +219,55 @@ class SplitBlock {
   LaneScales scales_;
 };
 
+/// A kind of tiles, and how many blocks share the splits of each: a block takes every num_columns-th.
+struct Share {
+  Tiling tiling;
+  int num_columns;
+
+  __host__ __device__ int num_blocks() const { return tiling.num_tiles * num_columns; }
+};
+
+/// `common` comes first, and has no tiles in a causal pass.
+struct Shares {
+  Share common;
+  Share rest;
+};
+
+/// Most blocks beyond the end of the context end after one read.
+__device__ bool is_surely_idle(const PagedAttention& a, KeyPart part, int column) {
+  if (a.num_seqs > 1) return false;
+  const int context = __ldcg(a.context_lens);
+  if (part == KeyPart::kCommon) return (column + 1) * kSplitKeys > context;
+  if (part == KeyPart::kAll) return column * kSplitKeys >= context + a.num_rows;
+  return (context / kSplitKeys + column) * kSplitKeys >= context + FreshRows::kMaskBits;
+}
+
 template <CacheType kType, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kType, kDim>)
-    split_attention_kernel(const __grid_constant__ PagedAttention a, const __grid_constant__ Tiling tiling,
+__global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
+    split_attention_kernel(const __grid_constant__ PagedAttention a, const __grid_constant__ Shares shares,
                            int num_splits) {
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ Softmax results[kAttentionWarps][kTileQueries];
-  __shared__ bool is_last;
+  __shared__ Results results;
   __shared__ int8_t row_of_bit[FreshRows::kMaskBits];
   let_dependents_start();
   // What the pass was given and what the cache held before it is read ahead.
-  const Tile tile(a, tiling, blockIdx.z, blockIdx.y);
+  const int num_common = shares.common.num_blocks();
+  const bool is_common = static_cast<int>(blockIdx.x) < num_common;
+  const Share& share = is_common ? shares.common : shares.rest;
+  const Tiling& tiling = share.tiling;
+  const int block_index = blockIdx.x - (is_common ? 0 : num_common), column = block_index % share.num_columns;
+  if (is_surely_idle(a, tiling.part, column)) return;
+  const Tile tile(a, tiling, block_index / share.num_columns, blockIdx.y);
   if (tile.num_rows == 0) return;
   const KeyRange seen = tile.all_keys(a, tiling, 0, kTileQueries);
   const int last = seen.last / kSplitKeys;
-  int split = seen.first / kSplitKeys + static_cast<int>(blockIdx.x);
+  int split = seen.first / kSplitKeys + column;
   if (split > last) return;
   const FreshRows rows(a, tile, row_of_bit);
   SplitBlock<kType, kDim> block(a, tiling, tile, rows, seen, num_splits, shared);
   const bool is_ahead = block.is_there(split);
   if (is_ahead) block.load(split);
+  block.prefetch(split + share.num_columns);
   using Fresh = FreshHeads<kType, kDim, Layout<kType, kDim>>;
   Fresh fresh(a, tiling, tile, rows, split, seen.last, true, shared);
   if (rows.are_made_here()) {
@@ -266,43 +287,46 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kType, kDim>)
       block.load(split);
     }
   }
-  int num_done = 0;
   while (true) {
     block.attend(split, results);
-    ++num_done;
-    split += gridDim.x;
-    if (split > last) break;
+    if (split == last && !is_common) return block.finish(results);
+    block.send(split, results);
+    split += share.num_columns;
+    if (split > last) return;
+    __syncthreads();
     block.load(split);
+    block.prefetch(split + share.num_columns);
     if (!rows.are_made_here()) continue;
     Fresh of_split(a, tiling, tile, rows, split, seen.last, false, shared);
     of_split.begin();
     of_split.finish();
   }
-  const int first = block.first_split();
-  if (first == last) return;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int* const arrivals = a.arrivals + blockIdx.z * a.shape.num_kv_heads + blockIdx.y;
-    is_last = atomicAdd(arrivals, num_done) + num_done == last - first + 1;
-    if (is_last) *arrivals = 0;
-  }
-  __syncthreads();
-  if (!is_last) return;
-  __threadfence();
-  block.add_splits();
+}
+
+/// As many columns as leave every block a place at once, where that is at least two.
+template <CacheType kType, int kDim>
+int num_columns(const PagedAttention& a, const Tiling& tiling, int num_splits) {
+  constexpr int kOfManyTiles = 4;
+  // A path of 64 rows reaches into two splits.
+  if (tiling.part == KeyPart::kOwn) return std::min(num_splits, 2);
+  const int places = a.num_sms * kBlocksOfSm<kDim> / (a.shape.num_kv_heads * tiling.num_tiles);
+  return std::min(num_splits, places < 2 ? kOfManyTiles : places);
 }
 
 }  // namespace
 
-cudaError_t launch_split_attention(const PagedAttention& attention, cudaStream_t stream) {
-  const Tiling tiling = Tiling::of(attention, kTileQueries);
-  const int num_splits = max_splits(attention.max_blocks, attention.block_size);
-  constexpr int kMostColumns = 64;  // of blocks; each takes every 64th split of a longer context
-  const dim3 grid(std::min(num_splits, kMostColumns), attention.shape.num_kv_heads, tiling.num_tiles);
-  return for_cache(attention, [&]<CacheType kType, int kDim>() {
+cudaError_t launch_split_attention(const PagedAttention& a, cudaStream_t stream) {
+  const int num_splits = max_splits(a.max_blocks, a.block_size);
+  return for_cache(a, [&]<CacheType kType, int kDim>() {
+    const auto share = [&](KeyPart part) {
+      const Tiling tiling = Tiling::of(a, kTileQueries, part);
+      return Share{tiling, num_columns<kType, kDim>(a, tiling, num_splits)};
+    };
+    Shares shares = {{}, share(a.tree_mask ? KeyPart::kOwn : KeyPart::kAll)};
+    if (a.tree_mask && num_splits > 1) shares.common = share(KeyPart::kCommon);
+    const dim3 grid(shares.common.num_blocks() + shares.rest.num_blocks(), a.shape.num_kv_heads);
     return launch_early(split_attention_kernel<kType, kDim>, grid, kAttentionThreads, Layout<kType, kDim>::kBytes,
-                        stream, attention, tiling, num_splits);
+                        stream, a, shares, num_splits);
   });
 }
 

@@ -158,7 +158,7 @@ struct AttentionShape {
   int num_heads;
   int num_kv_heads;
   int head_dim;  // a multiple of 8, of 16 for an int8 cache; at most kMaxHeadDim
-  int rotary_dim;
+  int rotary_dim;  // a multiple of 4
   bool is_interleaved;  // pairs rotate instead of halves
   float scale;
   int sliding_window;  // 0: none
@@ -184,18 +184,17 @@ struct PagedAttention {
   const float* sin;
   const float* q_norm;  // or null
   const float* k_norm;  // or null
-  void* key_cache;      // [num_blocks, block_size, num_kv_heads, head_dim] f16; int8: head_dim + 2 bytes
+  void* key_cache;      // [num_blocks, num_kv_heads, block_size, head_dim] f16; int8: a block's bytes, then its scales
   void* value_cache;
   void* queries;     // scratch, f16 [num_rows, num_heads, head_dim]
-  float* partials;   // scratch, attention_partial_bytes()
-  int* arrivals;     // scratch, attention_arrival_bytes(), zero before the first launch and again after each one
+  float* partials;   // scratch, attention_partial_bytes(), every byte 0xFF before the first launch and after each one
   float* out;        // [num_rows, num_heads head_dim]
   void* halves_out;  // f16 copy of out, or null
+  int num_sms;
 };
 
 /// Scratch for passes of up to `max_rows` rows and sequences of max_blocks blocks.
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
-size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int num_seqs);
 
 /// Normalises and rotates the rows' queries and keys, writes keys and values into the cache and attends over it. A
 /// row's bits depend on its query and on the keys and values it sees, in their order, alone: keys are taken by 32 with a

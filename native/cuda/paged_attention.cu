@@ -6,12 +6,7 @@ namespace pilotfish::cuda {
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size) {
   const int num_rows = max_rows < kMaxSplitRows ? max_rows : kMaxSplitRows;
   const size_t num_partials = static_cast<size_t>(num_rows) * shape.num_heads * max_splits(max_blocks, block_size);
-  return num_partials * (shape.head_dim + 2) * sizeof(float);
-}
-
-size_t attention_arrival_bytes(const AttentionShape& shape, int max_rows, int num_seqs) {
-  const int num_rows = max_rows < kMaxSplitRows ? max_rows : kMaxSplitRows;
-  return static_cast<size_t>(num_rows + num_seqs) * shape.num_heads * sizeof(int);
+  return num_partials * (shape.head_dim + 4) * sizeof(float);
 }
 
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream) {

@@ -29,9 +29,8 @@ class Layers {
         out_(size_t{kMaxRows} * model.num_heads * kHeadDim),
         halves_(out_.size()),
         partials_(attention_partial_bytes(shape_, kMaxRows, kMaxBlocks, kBlockSize) / sizeof(float)),
-        arrivals_(attention_arrival_bytes(shape_, kMaxRows, 1) / sizeof(int)),
         table_(table()) {
-    arrivals_.clear();
+    CUDA_CHECK(read_device_limits(&limits_));
     for (int i = 0; i < 2 * model.num_layers; ++i) pools_.emplace_back(kMaxBlocks * kBlockSize * row_bytes()).clear();
   }
 
@@ -64,9 +63,9 @@ class Layers {
         a.value_cache = pools_[2 * layer + 1].get();
         a.queries = queries_.get();
         a.partials = partials_.get();
-        a.arrivals = arrivals_.get();
         a.out = out_.get();
         a.halves_out = halves_.get();
+        a.num_sms = limits_.num_sms;
         CUDA_CHECK(launch_paged_attention(a, stream));
       }
     };
@@ -85,6 +84,7 @@ class Layers {
     return table;
   }
 
+  DeviceLimits limits_;
   Model model_;
   CacheType cache_;
   AttentionShape shape_;
@@ -93,7 +93,6 @@ class Layers {
   DeviceArray<float> out_;
   DeviceArray<__half> halves_;
   DeviceArray<float> partials_;
-  DeviceArray<int> arrivals_;
   DeviceArray<int32_t> table_;
   std::vector<DeviceArray<uint8_t>> pools_;
 };

@@ -56,9 +56,7 @@ class Sequence {
         keys_(c.cache_bytes(max_blocks_)),
         values_(keys_.size()),
         queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
-        partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)),
-        arrivals_(attention_arrival_bytes(c.shape, 64, 1) / sizeof(int)) {
-    arrivals_.clear();
+        partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
   }
 
@@ -97,9 +95,9 @@ class Sequence {
     a.value_cache = values_.get();
     a.queries = queries_.get();
     a.partials = partials_.get();
-    a.arrivals = arrivals_.get();
     a.out = out.get();
     a.halves_out = halves.get();
+    a.num_sms = limits_.num_sms;
     CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
     const std::vector<float> result = out.read();
@@ -206,7 +204,6 @@ class Sequence {
   DeviceArray<uint8_t> keys_, values_;
   DeviceArray<__half> queries_;
   DeviceArray<float> partials_;
-  DeviceArray<int> arrivals_;
   DeviceLimits limits_;
 };
 
@@ -260,11 +257,11 @@ void check_chain(const Case& c) {
 }
 
 /// A tree behind a context, at once and a level at a time, against its paths decoded as chains.
-void check_tree(const Case& c) {
-  constexpr int kContext = 130;
-  const std::vector<int> parents = {-1, 0, 0, 1, 1, 2, 3, 6};  // row 0 is the last token
+void check_tree(const Case& c, int context, int num_more) {
+  std::vector<int> parents = {-1, 0, 0, 1, 1, 2, 3, 6};  // row 0 is the last token
+  for (int row = 0; row < num_more; ++row) parents.push_back(row % 5 + row / 2);
   Sequence sequence(c, 77);
-  for (int token = 0; token < kContext; ++token) sequence.chain(token, 1);
+  for (int token = 0; token < context; ++token) sequence.chain(token, 1);
   const int num_rows = static_cast<int>(parents.size());
   std::vector<int> ids;
   std::vector<int32_t> positions;
@@ -272,16 +269,16 @@ void check_tree(const Case& c) {
   std::vector<std::vector<int>> paths;
   for (int row = 0; row < num_rows; ++row) {
     const int parent = parents[row];
-    ids.push_back(kContext + row);
-    positions.push_back(parent < 0 ? kContext : positions[parent] + 1);
+    ids.push_back(context + row);
+    positions.push_back(parent < 0 ? context : positions[parent] + 1);
     masks.push_back((parent < 0 ? 0 : masks[parent]) | uint64_t{1} << row);
     paths.push_back(parent < 0 ? std::vector<int>{} : paths[parent]);
-    paths.back().push_back(kContext + row);
+    paths.back().push_back(context + row);
   }
   const size_t width = sequence.row_floats();
-  const std::vector<float> at_once = sequence.pass(kContext, ids, positions, masks);
+  const std::vector<float> at_once = sequence.pass(context, ids, positions, masks);
   for (const auto& [first, last] : {std::pair{1, 3}, std::pair{3, 6}}) {  // levels after the first rows are cached
-    const std::vector<float> level = sequence.pass(kContext, {ids.begin() + first, ids.begin() + last},
+    const std::vector<float> level = sequence.pass(context, {ids.begin() + first, ids.begin() + last},
                                                    {positions.begin() + first, positions.begin() + last},
                                                    {masks.begin() + first, masks.begin() + last});
     expect_bits(c, "level of a tree", first, level.data(), &at_once[first * width], level.size());
@@ -289,12 +286,12 @@ void check_tree(const Case& c) {
   for (int row = 0; row < num_rows; ++row) {
     std::vector<float> alone;
     for (size_t i = 0; i < paths[row].size(); ++i) {
-      const int position = kContext + static_cast<int>(i);
+      const int position = context + static_cast<int>(i);
       alone = sequence.pass(position, {paths[row][i]}, {position}, {});
     }
     expect_bits(c, "tree", row, &at_once[row * width], alone.data(), width);
   }
-  std::printf("%-24s tree of %d rows\n", c.name, num_rows);
+  std::printf("%-24s tree of %d rows after %d tokens\n", c.name, num_rows, context);
 }
 
 AttentionShape shape(int heads, int kv_heads, int head_dim) {
@@ -329,7 +326,10 @@ int main(int argc, char** argv) {
       if (cache == CacheType::kInt8 && c.shape.head_dim % 16 != 0) continue;
       c.cache = cache;
       check_chain(c);
-      check_tree(c);
+      check_tree(c, 40, 0);
+      check_tree(c, 130, 12);
+      check_tree(c, c.num_tokens - 20, 0);
+      check_tree(c, c.num_tokens - 20, 12);
     }
   }
   std::printf(failures ? "%d FAILURES\n" : "all attention tests passed\n", failures);

@@ -34,14 +34,16 @@ def needs_gpu() -> None:
 
 @pytest.fixture(scope="session")
 def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Writes the random pair of a name, once a session."""
+    """Writes the random pair of a name, "shape" or "shape cache", once a session."""
     made: dict[str, Path] = {}
 
     def make(name: str) -> Path:
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", ["random_bundle", name, str(folder), "--std", STD])
+                shape, _, cache = name.partition(" ")
+                arguments = [shape, str(folder), "--std", STD, "--cache", cache or "f16"]
+                patch.setattr(sys, "argv", ["random_bundle", *arguments])
                 random_bundle.main()
             made[name] = folder
         return made[name]
@@ -55,9 +57,9 @@ def tiny(make_bundle: Callable[[str], Path]) -> Path:
     return make_bundle("tiny")
 
 
-@pytest.fixture(scope="session", params=["tiny", "asym", "f16"])
+@pytest.fixture(scope="session", params=["tiny", "asym", "f16", "tiny int8", "asym int8"])
 def any_engine(request: pytest.FixtureRequest, make_bundle: Callable[[str], Path]) -> Iterator[Engine]:
-    """Each random pair on the GPU: int4 and int8; int4_asym with three heads a group; f16."""
+    """Each random pair on the GPU: int4 and int8; int4_asym with three heads a group; f16; with int8 caches."""
     with Engine(
         make_bundle(request.param), device="cuda", max_draft_tokens=MAX_DRAFT_TOKENS, num_sequences=2
     ) as engine:

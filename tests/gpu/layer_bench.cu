@@ -1,17 +1,23 @@
-// Where the time of a 7B-shape pass goes: 32 layers of our kernels in one captured graph, with some of them left out
-// (wrong results, right bounds). Usage: layer_bench
+// Where the time of a pass goes: all layers of our kernels in one captured graph, with some of them left out (wrong
+// results, right bounds). Usage: layer_bench [7b | draft] [all]
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "gpu_test.h"
 #include "graph_timer.h"
+#include "lowbit_format.cuh"
 
 namespace pilotfish::cuda::test {
 namespace {
 
-constexpr int kLayers = 32, kHidden = 4096, kInner = 11008, kHeads = 32, kHeadDim = 128, kBlockSize = 32;
-constexpr int kMaxBlocks = 96, kWarmReplays = 5, kReplays = 40;
+constexpr int kHeadDim = 128, kBlockSize = 32, kMaxBlocks = 96, kWarmReplays = 5, kReplays = 40;
+
+struct Sizes {
+  const char* name;
+  int layers, hidden, inner, heads;
+};
+constexpr Sizes k7b = {"7b", 32, 4096, 11008, 32}, kDraft = {"draft", 22, 1536, 4096, 12};
 
 /// Random bits that are finite as f16 and as f32.
 __global__ void fill_kernel(uint32_t* words, size_t count, uint32_t seed) {
@@ -46,15 +52,14 @@ enum Part {
 
 class Model {
  public:
-  Model() {
+  explicit Model(const Sizes& sizes) : sizes_(sizes) {
     CUDA_CHECK(read_device_limits(&limits_));
     const LowbitShape shapes[] = {qkv_, o_, gate_up_, down_};
-    for (int layer = 0; layer < kLayers; ++layer) {
+    for (int layer = 0; layer < sizes_.layers; ++layer) {
       for (const LowbitShape& shape : shapes) weights_.push_back(filled<uint8_t>(lowbit_weight_bytes(shape)));
-      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * kHidden));
-      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * kHidden));
+      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * sizes_.hidden));
+      caches_.push_back(filled<__half>(size_t{kMaxBlocks} * kBlockSize * sizes_.hidden));
     }
-    arrivals_.clear();
     std::vector<int32_t> table(kMaxBlocks);
     for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
     CUDA_CHECK(cudaMemcpy(table_.get(), table.data(), table_.bytes(), cudaMemcpyHostToDevice));
@@ -70,7 +75,7 @@ class Model {
   }
 
   void enqueue(int rows, int parts, cudaStream_t stream) const {
-    for (int layer = 0; layer < kLayers; ++layer) {
+    for (int layer = 0; layer < sizes_.layers; ++layer) {
       if (parts & kQkv) linear(qkv_, layer * 4, rows, parts, stream);
       attention(layer, rows, parts, stream);
       if (parts & kO) linear(o_, layer * 4 + 1, rows, parts, stream);
@@ -86,7 +91,7 @@ class Model {
     LowbitLinear linear = {};
     linear.shape = shape;
     linear.plan = plan_lowbit_linear(shape, limits_);
-    if (parts & kRing) linear.plan = {limits_.num_sms};
+    if (parts & kRing) linear.plan = {std::min(limits_.num_sms, unit_grid(shape).num_units())};
     linear.weights = weights_[index].get();
     linear.x = reads_norm ? halves_.get() : companion_.get();
     linear.residual = reads_norm ? nullptr : x_.get();
@@ -104,7 +109,7 @@ class Model {
   }
   void attention(int layer, int rows, int parts, cudaStream_t stream) const {
     PagedAttention a = {};
-    a.shape = {kHeads, kHeads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0};
+    a.shape = {sizes_.heads, sizes_.heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0};
     a.num_rows = rows;
     a.num_seqs = 1;
     a.max_blocks = kMaxBlocks;
@@ -120,27 +125,30 @@ class Model {
     a.value_cache = caches_[2 * layer + 1].get();
     a.queries = queries_.get();
     a.partials = splits_.get();
-    a.arrivals = arrivals_.get();
     a.out = attended_.get();
     a.halves_out = companion_.get();
+    a.num_sms = limits_.num_sms;
     if (parts & kAttention) CUDA_CHECK(launch_paged_attention(a, stream));
   }
 
+  const Sizes sizes_;
   DeviceLimits limits_;
-  LowbitShape qkv_{WeightFormat::kInt4, kHidden, 3 * kHidden}, o_{WeightFormat::kInt4, kHidden, kHidden},
-      gate_up_{WeightFormat::kInt4, kHidden, 2 * kInner}, down_{WeightFormat::kInt4, kInner, kHidden};
+  LowbitShape qkv_{WeightFormat::kInt4, sizes_.hidden, 3 * sizes_.hidden},
+      o_{WeightFormat::kInt4, sizes_.hidden, sizes_.hidden},
+      gate_up_{WeightFormat::kInt4, sizes_.hidden, 2 * sizes_.inner},
+      down_{WeightFormat::kInt4, sizes_.inner, sizes_.hidden};
   std::vector<DeviceArray<uint8_t>> weights_;
   std::vector<DeviceArray<__half>> caches_;
-  DeviceArray<float> x_ = filled<float>(64 * kHidden), wide_ = filled<float>(64 * 2 * kInner),
-                     norm_ = filled<float>(kHidden), attended_ = filled<float>(64 * kHidden),
+  DeviceArray<float> x_ = filled<float>(64 * sizes_.hidden), wide_ = filled<float>(64 * 2 * sizes_.inner),
+                     norm_ = filled<float>(sizes_.hidden), attended_ = filled<float>(64 * sizes_.hidden),
                      angles_ = filled<float>(kMaxBlocks * kBlockSize * kHeadDim / 2);
-  DeviceArray<__half> halves_ = filled<__half>(64 * kInner), companion_ = filled<__half>(64 * kInner),
-                      queries_ = filled<__half>(64 * kHidden);
-  DeviceArray<float> squares_ = filled<float>(64 * num_square_parts(kHidden));
+  DeviceArray<__half> halves_ = filled<__half>(64 * sizes_.inner), companion_ = filled<__half>(64 * sizes_.inner),
+                      queries_ = filled<__half>(64 * sizes_.hidden);
+  DeviceArray<float> squares_ = filled<float>(64 * num_square_parts(sizes_.hidden));
   DeviceArray<float> partials_{size_t{132} * 3 * 8 * 32 * 64};
   DeviceArray<float> splits_{
-      attention_partial_bytes({kHeads, kHeads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) / 4};
-  DeviceArray<int> arrivals_{size_t{65} * kHeads};
+      attention_partial_bytes({sizes_.heads, sizes_.heads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) /
+      4};
   DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64};
 };
 
@@ -149,37 +157,43 @@ double time_model(const Model& model, int rows, int context, int parts) {
   return time_graph([&](cudaStream_t stream) { model.enqueue(rows, parts, stream); }, kWarmReplays, kReplays);
 }
 
-}  // namespace
-}  // namespace pilotfish::cuda::test
-
-int main() {
-  using namespace pilotfish::cuda::test;
-  const Model model;
-  struct Variant {
-    const char* name;
-    int parts;
-  };
-  const Variant variants[] = {{"all", kAll},
-                              {"all, weights kept in L2", kAll | kKeep},
+struct Variant {
+  const char* name;
+  int parts;
+};
+constexpr Variant kBrief[] = {{"all", kAll}, {"linears, norms", kAll & ~kAttention}};
+constexpr Variant kParts[] = {{"all, weights kept in L2", kAll | kKeep},
                               {"all, none resident", kAll | kRing},
-                              {"linears, none resident", kQkv | kO | kGateUp | kDown | kRing},
-                              {"o alone, not resident", kO | kRing},
                               {"no norms", kAll & ~kNorms},
-                              {"no attention", kAll & ~kAttention},
                               {"linears alone", kQkv | kO | kGateUp | kDown},
+                              {"linears, none resident", kQkv | kO | kGateUp | kDown | kRing},
                               {"qkv alone", kQkv},
                               {"o alone", kO},
+                              {"o alone, not resident", kO | kRing},
                               {"gate_up alone", kGateUp},
                               {"down alone", kDown},
                               {"attention alone", kAttention}};
-  std::printf("%-24s %10s %10s %10s %10s  ms of %d layers\n", "rows, context", "1, 64", "1, 2048", "8, 64", "16, 64",
-              kLayers);
+
+void print_times(const Model& model, std::span<const Variant> variants) {
   for (const Variant& variant : variants) {
     std::printf("%-24s", variant.name);
-    for (const auto& [rows, context] : {std::pair{1, 64}, {1, 2048}, {8, 64}, {16, 64}}) {
+    for (const auto& [rows, context] : {std::pair{1, 64}, {1, 2048}, {8, 64}, {16, 64}, {64, 64}}) {
       std::printf(" %10.4f", time_model(model, rows, context, variant.parts));
       std::fflush(stdout);
     }
     std::printf("\n");
   }
+}
+
+}  // namespace
+}  // namespace pilotfish::cuda::test
+
+int main(int argc, char** argv) {
+  using namespace pilotfish::cuda::test;
+  const Sizes& sizes = argc > 1 && std::strcmp(argv[1], kDraft.name) == 0 ? kDraft : k7b;
+  const Model model(sizes);
+  std::printf("%-24s %10s %10s %10s %10s %10s  ms of the %d layers of %s\n", "rows, context", "1, 64", "1, 2048",
+              "8, 64", "16, 64", "64, 64", sizes.layers, sizes.name);
+  print_times(model, kBrief);
+  if (argc > 2 && std::strcmp(argv[2], "all") == 0) print_times(model, kParts);
 }

@@ -23,6 +23,7 @@ SPREAD = {"int4": 4.32, "int4_asym": 4.61, "int8": 73.3}  # standard deviation o
 POSITIONS = 4096
 ALIGNMENT = 4096
 EPSILON = 1e-5
+TARGET_SEED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Shape:
     linear: str = "int4"
     ends: str = "int8"  # of the embedding and the output head
     layer_scale: float = 1.0  # standard deviation that a layer adds
+    cache: str = "f16"
 
     @property
     def head_dim(self) -> int:
@@ -155,7 +157,7 @@ def write_model(stem: Path, shape: Shape, permutation: np.ndarray, *, std: float
         "num_logits": shape.vocabulary,
         "max_positions": POSITIONS,
         "sliding_window": 0,
-        "cache_dtype": "f16",
+        "cache_dtype": shape.cache,
         "formats": {"linear": shape.linear, "embedding": shape.ends, "lm_head": shape.ends},
         "parameters": 0,
         "source": {"id": "random", "sha256": None, "licence": None},
@@ -221,8 +223,10 @@ def write_graph(path: Path, data: str, shape: Shape, weights: Weights) -> None:
     inputs.insert(5, helper.make_tensor_value_info("tree_mask", TensorProto.UINT64, ["m"]))
     for i in range(shape.layers):
         for kind in ("key", "value"):
-            axes = ["n", "k", shape.kv_heads, shape.head_dim]
-            inputs.append(helper.make_tensor_value_info(f"{kind}_cache.{i}", TensorProto.FLOAT16, axes))
+            is_int8 = shape.cache == "int8"
+            axes = ["n", "k", shape.kv_heads, shape.head_dim + 2 * is_int8]
+            dtype = TensorProto.UINT8 if is_int8 else TensorProto.FLOAT16
+            inputs.append(helper.make_tensor_value_info(f"{kind}_cache.{i}", dtype, axes))
     output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["o", shape.vocabulary])
     graph = helper.make_graph(nodes, "random", inputs, [output], [initializer(e, data) for e in weights.entries])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("pilotfish", 1)]
@@ -249,11 +253,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--std", type=float, default=0.7, help="of the target's embedding: what decides acceptance")
     parser.add_argument("--no-draft", action="store_true")
+    parser.add_argument("--cache", choices=("f16", "int8"), default="f16")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    target, draft = PAIRS[args.shape]
+    target, draft = (replace(shape, cache=args.cache) for shape in PAIRS[args.shape])
     permutation = np.random.Generator(np.random.SFC64(1)).permutation(target.vocabulary)
-    models = {"target": write_model(args.folder / "target", target, permutation, std=args.std, seed=2)}
+    models = {"target": write_model(args.folder / "target", target, permutation, std=args.std, seed=TARGET_SEED)}
     if not args.no_draft:
         quiet = replace(draft, layer_scale=0.1)  # its embedding decides
         models["draft"] = write_model(args.folder / "draft", quiet, permutation, std=10.0, seed=3)

@@ -44,7 +44,8 @@ void test_formats_that_the_kernels_lack() {
   };
   CHECK(plan_memory(formats("int4_asym"), cuda_options(64, 0)).total_bytes > 0);
   CHECK(plan_memory(formats("f16"), cuda_options(64, 0)).total_bytes > 0);
-  CHECK_ERROR(PF_UNSUPPORTED, "the target's linear weights are f32; the CUDA kernels have int4, int4_asym, int8 and f16",
+  CHECK_ERROR(PF_UNSUPPORTED,
+              "the target's linear weights are f32; the CUDA kernels have int4, int4_asym, int8 and f16",
               plan_memory(formats("f32"), cuda_options(64, 0)));
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
@@ -55,7 +56,7 @@ void test_every_part_is_counted() {
   CHECK_EQ(plan.total_bytes, plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
                                  plan.draft_cache_bytes + plan.lookup_bytes + plan.activation_bytes +
                                  plan.runtime_bytes);
-  CHECK(plan.runtime_bytes > kCudaContextBytes + kCudaProviderBytes);
+  CHECK_EQ(plan.runtime_bytes, kCudaContextBytes + kCudaProviderBytes);
   CHECK_EQ(plan.target_cache_bytes, uint64_t{2} * 1024 * 2 * 2 * 16 * 2);
   CHECK_EQ(plan.free_device_memory, uint64_t{0});
   // Attention's partial sums grow with the context, the linears' with the multiprocessors.
@@ -80,6 +81,57 @@ void test_repacked_weights_are_never_more_than_planned() {
       CHECK(cuda_weight_bytes(model) < cuda_repacked_bytes(model) + 2 * kMiB);
     }
   }
+}
+
+// The packed int4 matrices of a Llama layer, int8 ends, as native/GRAPH.md packs them.
+ModelEntry llama(int32_t hidden, int32_t inner, int32_t num_heads, int32_t num_layers, CacheType cache) {
+  ModelEntry model = kPair.target;
+  model.num_layers = num_layers;
+  model.hidden_size = hidden;
+  model.intermediate_size = inner;
+  model.num_heads = model.num_kv_heads = num_heads;
+  model.head_dim = hidden / num_heads;
+  model.vocab_size = model.num_logits = 32000;
+  model.max_positions = 4096;
+  model.cache_type = cache;
+  model.tensors.clear();
+  const auto add = [&](const std::string& name, uint64_t rows, uint64_t columns, uint64_t group_bytes) {
+    const uint64_t num_bytes = rows / 16 * (columns / 64) * group_bytes;
+    model.tensors.push_back({name, TensorEntry::Type::kU8, {int64_t(num_bytes)}, 0, num_bytes});
+  };
+  for (int32_t layer = 0; layer < num_layers; ++layer) {
+    add("qkv", 3 * hidden, hidden, 576);
+    add("o", hidden, hidden, 576);
+    add("gate_up", 2 * inner, hidden, 576);
+    add("down", hidden, inner, 576);
+  }
+  add("embedding", 32000, hidden, 1088);
+  add("lm_head", 32000, hidden, 1088);
+  return model;
+}
+
+void test_a_7b_target_with_a_draft() {
+  const CudaDeviceInfo device = card(uint64_t{1} << 35);
+  const auto plan = [&](CacheType cache, int32_t prefill_chunk) {
+    Manifest manifest = kPair;
+    manifest.target = llama(4096, 11008, 32, 32, cache);
+    manifest.draft = llama(1536, 4096, 12, 22, cache);
+    pf_engine_options options = cuda_options(4096, 0);
+    options.max_draft_tokens = 8;
+    options.prefill_chunk = prefill_chunk;
+    return plan_memory(manifest, options, &device);
+  };
+  const pf_engine_info wide = plan(CacheType::kF16, 256), narrow = plan(CacheType::kInt8, 64);
+  // A key and a value of a head: 128 numbers each, and a scale of two bytes with int8.
+  CHECK_EQ(wide.target_cache_bytes, uint64_t{4096} * 32 * 32 * 2 * 256);
+  CHECK_EQ(narrow.target_cache_bytes, uint64_t{4096} * 32 * 32 * 2 * 130);
+  CHECK_EQ(narrow.draft_cache_bytes, uint64_t{4096} * 22 * 12 * 2 * 130);
+  // Nothing that the repacked weights need is left out, and little is added.
+  const uint64_t packed = uint64_t{32} * (3 * 4096 + 4096 + 2 * 11008 + 11008) * 4096 / 1024 * 576 +
+                          2 * uint64_t{32000} * 4096 / 1024 * 1088;
+  CHECK(narrow.target_weight_bytes >= packed);
+  CHECK(narrow.target_weight_bytes < packed + 8 * kMiB);
+  CHECK(narrow.total_bytes <= uint64_t{6} << 30);
 }
 
 void test_what_is_free_shortens_the_context() {
@@ -124,6 +176,7 @@ int main() {
   test_formats_that_the_kernels_lack();
   test_every_part_is_counted();
   test_repacked_weights_are_never_more_than_planned();
+  test_a_7b_target_with_a_draft();
   test_what_is_free_shortens_the_context();
   test_what_does_not_fit_is_refused_with_numbers_and_remedy();
   test_the_device_option();

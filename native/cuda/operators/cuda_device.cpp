@@ -19,8 +19,13 @@ namespace {
 
 class Operators : public CudaOperators {
  public:
-  Operators(const OrtApi* api, const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream)
-      : api_(api), context_(limits, pass, stream), embedding_(context_), linear_(context_), attention_(context_) {
+  Operators(const OrtApi* api, const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream,
+            PartialSums& partials)
+      : api_(api),
+        context_(limits, pass, stream, partials),
+        embedding_(context_),
+        linear_(context_),
+        attention_(context_) {
     throw_on_error(api_, ort_abi::CreateCustomOpDomain(api_, "pilotfish", &domain_));
     for (const OrtCustomOp* op :
          {static_cast<const OrtCustomOp*>(&embedding_), static_cast<const OrtCustomOp*>(&linear_),
@@ -62,10 +67,32 @@ class Graph : public CudaGraph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
+// A context reserves stack for every thread that the card can run, 264 MiB of an H200's 527 by default; kernels whose
+// stack is known, as all here, get it apart from that. A context that another library has made is left as it is.
+void limit_stack(int32_t index) {
+  constexpr size_t kStackBytes = 128;
+  using GetState = int (*)(int, unsigned int*, int*);  // cuDevicePrimaryCtxGetState
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 7000, cudaEnableDefault, &result) !=
+          cudaSuccess ||
+      !function) {
+    cudaGetLastError();
+    return;
+  }
+  unsigned int flags = 0;
+  int is_active = 1;
+  if (reinterpret_cast<GetState>(function)(index, &flags, &is_active) != 0 || is_active != 0) return;
+  if (cudaSetDevice(index) != cudaSuccess || cudaDeviceSetLimit(cudaLimitStackSize, kStackBytes) != cudaSuccess) {
+    cudaGetLastError();  // the constructor's own calls report it
+  }
+}
+
 // Every thread has a current device of its own, so each call chooses.
 class Device : public CudaDevice {
  public:
   explicit Device(int32_t index) : index_(index) {
+    limit_stack(index);
     check_room(cudaSetDevice(index));  // makes the context
     check_room(has_kernels());
     PILOTFISH_CUDA_CHECK(read_device_limits(&limits_));
@@ -127,6 +154,16 @@ class Device : public CudaDevice {
     PILOTFISH_CUDA_CHECK(
         cudaMemcpy2DAsync(target, pitch, source, pitch, width, height, cudaMemcpyDeviceToDevice, stream_));
   }
+  void copy_strided(void* target, const void* source, size_t pitch, size_t width, size_t height, size_t stride,
+                    size_t depth) override {
+    choose();
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = {const_cast<void*>(source), pitch, width, stride / pitch};
+    copy.dstPtr = {target, pitch, width, stride / pitch};
+    copy.extent = {width, height, depth};
+    copy.kind = cudaMemcpyDeviceToDevice;
+    PILOTFISH_CUDA_CHECK(cudaMemcpy3DAsync(&copy, stream_));
+  }
   void fill(void* target, int byte, size_t pitch, size_t width, size_t height) override {
     choose();
     PILOTFISH_CUDA_CHECK(cudaMemset2DAsync(target, pitch, byte, width, height, stream_));
@@ -138,7 +175,7 @@ class Device : public CudaDevice {
 
   std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& pass) override {
     choose();
-    return std::make_unique<Operators>(api, limits_, pass, stream_);
+    return std::make_unique<Operators>(api, limits_, pass, stream_, partials_);
   }
 
   std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) override {
@@ -194,6 +231,7 @@ class Device : public CudaDevice {
   int32_t index_;
   DeviceLimits limits_;
   cudaStream_t stream_ = nullptr;
+  PartialSums partials_;
 };
 
 }  // namespace

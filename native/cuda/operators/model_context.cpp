@@ -30,8 +30,9 @@ void Scratch::clear(cudaStream_t stream) {
   num_bytes_ = 0;
 }
 
-ModelContext::ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream)
-    : limits_(limits), pass_(pass), stream_(stream) {}
+ModelContext::ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream,
+                           PartialSums& partials)
+    : limits_(limits), pass_(pass), stream_(stream), partials_(partials) {}
 
 ModelContext::~ModelContext() {
   for (void* const memory : weight_memory_) cudaFree(memory);
@@ -72,7 +73,7 @@ void ModelContext::reserve_halves(int num_columns) {
 }
 
 void ModelContext::reserve_linear(const LowbitPlan& plan) {
-  linear_partials_.reserve(lowbit_partial_bytes(plan, std::min(pass_.max_rows, kMaxLinearRows)), stream_);
+  partials_.linear.reserve(lowbit_partial_bytes(plan, std::min(pass_.max_rows, kMaxLinearRows)), stream_);
 }
 
 void ModelContext::reserve_prefill(const LowbitShape& shape) {
@@ -82,9 +83,8 @@ void ModelContext::reserve_prefill(const LowbitShape& shape) {
 
 void ModelContext::reserve_attention(const AttentionShape& shape) {
   queries_.reserve(sizeof(uint16_t) * pass_.max_rows * shape.num_heads * shape.head_dim, stream_);
-  attention_partials_.reserve(attention_partial_bytes(shape, pass_.max_rows, pass_.max_blocks, pass_.block_size),
+  partials_.attention.reserve(attention_partial_bytes(shape, pass_.max_rows, pass_.max_blocks, pass_.block_size),
                               stream_);
-  arrivals_.reserve(attention_arrival_bytes(shape, pass_.max_rows, 1), stream_);
 }
 
 void ModelContext::want_copy(const std::string& value, int num_columns, const float* norm_weight) {
@@ -135,8 +135,7 @@ ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* 
 
 uint64_t ModelContext::device_bytes() const noexcept {
   uint64_t num_bytes = weight_bytes_;
-  for (const Scratch* scratch :
-       {&staging_, &halves_, &prefill_, &queries_, &attention_partials_, &arrivals_, &linear_partials_}) {
+  for (const Scratch* scratch : {&staging_, &halves_, &prefill_, &queries_}) {
     num_bytes += scratch->num_bytes();
   }
   for (const Slot& slot : slots_) num_bytes += slot.halves.num_bytes() + slot.squares.num_bytes();

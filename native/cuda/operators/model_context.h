@@ -34,9 +34,15 @@ class Scratch {
   size_t num_bytes_ = 0;
 };
 
+// Sums on their way between thread blocks, which are there within a kernel only: all models of a stream share them.
+struct PartialSums {
+  Scratch attention{0xFF}, linear{0xFF};
+};
+
 class ModelContext {
  public:
-  ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream);
+  // `partials` outlives the context.
+  ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream, PartialSums& partials);
   ModelContext(ModelContext&&) = delete;
   ~ModelContext();
 
@@ -53,11 +59,10 @@ class ModelContext {
   void reserve_prefill(const LowbitShape& shape);
   void reserve_attention(const AttentionShape& shape);
   void* halves() const noexcept { return halves_.data(); }
-  float* linear_partials() const noexcept { return static_cast<float*>(linear_partials_.data()); }
+  float* linear_partials() const noexcept { return static_cast<float*>(partials_.linear.data()); }
   void* prefill_scratch() const noexcept { return prefill_.data(); }
   void* queries() const noexcept { return queries_.data(); }
-  float* attention_partials() const noexcept { return static_cast<float*>(attention_partials_.data()); }
-  int* arrivals() const noexcept { return static_cast<int*>(arrivals_.data()); }
+  float* attention_partials() const noexcept { return static_cast<float*>(partials_.attention.data()); }
 
   // When a linear is made it asks for a copy of its input by name; the operator whose output has that name writes it
   // beside the output (kernels.h: NextInput), and it lasts until the copy after the next. `norm_weight`: the linear's,
@@ -97,8 +102,8 @@ class ModelContext {
   std::byte* next_weight_ = nullptr;
   size_t num_left_ = 0;  // bytes behind next_weight_
   Scratch staging_;      // packed weights on their way
-  Scratch halves_, prefill_, queries_, attention_partials_, arrivals_;
-  Scratch linear_partials_{0xFF};
+  Scratch halves_, prefill_, queries_;
+  PartialSums& partials_;
   struct Request {
     const float* norm_weight;  // as given
     float* scaled_weight;      // times a power of two that makes its largest entry about 1: f16 holds the copy

@@ -28,8 +28,8 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
   require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is ", shape_.num_heads,
           ", not a multiple of num_kv_heads, ", shape_.num_kv_heads);
   require(shape_.head_dim % 8 == 0, "head_dim is ", shape_.head_dim, ", not a multiple of 8 as the CUDA kernels need");
-  require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
-          ", not even and at most head_dim, ", shape_.head_dim);
+  require(shape_.rotary_dim % 4 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
+          ", not a multiple of 4, as the CUDA kernels need, and at most head_dim, ", shape_.head_dim);
   context_.reserve_attention(shape_);
 }
 
@@ -86,9 +86,9 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           .value_cache = values.data,
           .queries = context_.queries(),
           .partials = context_.attention_partials(),
-          .arrivals = context_.arrivals(),
           .out = io.output(0, {num_rows, int64_t{shape_.num_heads} * shape_.head_dim}),
-          .halves_out = nullptr};
+          .halves_out = nullptr,
+          .num_sms = context_.limits().num_sms};
 }
 
 void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {

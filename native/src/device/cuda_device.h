@@ -71,6 +71,9 @@ class CudaDevice {
   virtual void download(void* host, const void* device, size_t num_bytes) = 0;
   // `height` pieces of `width` bytes, one every `pitch` bytes.
   virtual void copy(void* target, const void* source, size_t pitch, size_t width, size_t height) = 0;
+  // `depth` times that, one every `stride` bytes, a multiple of `pitch`.
+  virtual void copy_strided(void* target, const void* source, size_t pitch, size_t width, size_t height, size_t stride,
+                            size_t depth) = 0;
   virtual void fill(void* target, int byte, size_t pitch, size_t width, size_t height) = 0;
   virtual void synchronize() = 0;
 

@@ -1,6 +1,7 @@
 #include "memory/cuda_memory_plan.h"
 
 #include <algorithm>
+#include <array>
 
 #include "device/chain_lengths.h"
 #include "device/round_kernels.h"
@@ -8,11 +9,12 @@
 namespace pilotfish {
 namespace {
 
-// Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh, prefill_operands.cuh and attention_tile.cuh.
+// Of native/cuda: lowbit_format.cuh, lowbit_combine.cuh, prefill_operands.cuh and attention_partials.cuh.
 constexpr uint64_t kMostChunkColumns = 128;  // a weight's rows are padded to so many columns, and
 constexpr uint64_t kPackedColumns = 64;      // are to these in the bundle
-constexpr uint64_t kF16TileBytes = 32;       // a column of 16 rows; of integers at most:
-constexpr uint64_t kIntegerTileBytes = 17;   // int8 and its scales
+constexpr std::array<uint64_t, 4> kGroupBytes{576, 640, 1088, 2048};  // of 16 rows and as many columns, by format
+constexpr uint64_t kF16TileBytes = 32;                                // a column of 16 rows; of integers at most:
+constexpr uint64_t kIntegerTileBytes = 17;                            // int8 and its scales
 constexpr uint64_t kPartialsOfBlock = 3 * 8 * 32 * sizeof(float);
 constexpr uint64_t kLinearRows = 64;
 constexpr uint64_t kPrefillRows = 512;
@@ -43,12 +45,19 @@ uint64_t tile_column_bytes(const ModelEntry& model) {
 // the width that loses most counts.
 uint64_t repacked_bytes(const ModelEntry& model, uint64_t num_bytes) {
   uint64_t most = num_bytes;
+  bool may_end_in_half_a_piece = false;
   for (const uint64_t columns :
        {uint64_t(model.hidden_size), uint64_t(model.intermediate_size), uint64_t(model.num_heads) * model.head_dim}) {
     const uint64_t groups = rounded(columns, kPackedColumns) / kPackedColumns;
     const uint64_t padded = rounded(columns, kMostChunkColumns) / kPackedColumns;
     most = std::max(most, (num_bytes + groups - 1) / groups * padded);
+    // A format in which it has an odd number of tiles of this width.
+    for (const uint64_t group_bytes : kGroupBytes) {
+      const uint64_t tile_bytes = groups * group_bytes;
+      may_end_in_half_a_piece |= num_bytes % tile_bytes == 0 && num_bytes / tile_bytes % 2 == 1;
+    }
   }
+  if (!may_end_in_half_a_piece) return rounded(most, kAligned);
   const uint64_t tile_bytes = tile_column_bytes(model) * rounded(most_columns(model), kMostChunkColumns);
   return rounded(most + std::min(tile_bytes, most), kAligned);
 }
@@ -64,15 +73,9 @@ uint64_t prefill_bytes(uint64_t columns, uint64_t rows) {
 // One f16 and one f32 copy of the rows between two linears, each kept twice, beside what attention reads.
 uint64_t scratch_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t columns = most_columns(model), rows = sizes.num_rows;
-  const uint64_t heads = uint64_t(model.num_heads) * model.head_dim;
   const uint64_t copies = rows * (3 * kHalf * columns + 2 * sizeof(float) * (columns / kSquareColumns + 16));
-  const uint64_t queries = rows * kHalf * heads;
-  const uint64_t split_rows = std::min(rows, kSplitRows);
-  const uint64_t splits = rounded(sizes.max_context, kSplitKeys) / kSplitKeys + 1;
-  const uint64_t attention = split_rows * splits * sizeof(float) * (heads + 2 * uint64_t(model.num_heads));
-  uint64_t linear_rows = 8;
-  while (linear_rows < std::min(rows, kLinearRows)) linear_rows *= 2;
-  return copies + queries + attention + prefill_bytes(columns, rows) + sizes.num_sms * kPartialsOfBlock * linear_rows;
+  const uint64_t queries = rows * kHalf * uint64_t(model.num_heads) * model.head_dim;
+  return copies + queries + prefill_bytes(columns, rows);
 }
 
 // Tensors between the nodes: the residual stream before and after, attention's input and output, the gated middle of
@@ -87,6 +90,30 @@ uint64_t buffer_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t table = sizeof(int32_t) * uint64_t(sizes.max_context);
   const uint64_t inputs = table + sizes.num_rows * uint64_t{24};
   return inputs + sizeof(float) * uint64_t(sizes.num_outputs) * model.num_logits;
+}
+
+uint64_t pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  // A pass of few rows is captured for each number of rows that occurs, with a mask and without.
+  const uint64_t num_recorded = 2 * std::min<uint64_t>(sizes.num_outputs, kSplitRows);
+  return scratch_bytes(model, sizes) + arena_bytes(model, sizes) + buffer_bytes(model, sizes) +
+         num_recorded * kRecordedPassBytes;
+}
+
+// Sums between thread blocks, which the models of an engine share.
+uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
+  const uint64_t split_rows = std::min<uint64_t>(sizes.num_rows, kSplitRows);
+  const uint64_t splits = rounded(sizes.max_context, kSplitKeys) / kSplitKeys + 1;
+  const uint64_t attention = split_rows * splits * sizeof(float) * model.num_heads * (uint64_t(model.head_dim) + 4);
+  uint64_t linear_rows = 8;
+  while (linear_rows < std::min<uint64_t>(sizes.num_rows, kLinearRows)) linear_rows *= 2;
+  return attention + sizes.num_sms * kPartialsOfBlock * linear_rows;
+}
+
+// Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
+uint64_t round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
+  const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
+  const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
+  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + kSmall;
 }
 
 }  // namespace
@@ -109,17 +136,12 @@ uint64_t cuda_weight_bytes(const ModelEntry& model) {
   return sum;
 }
 
-uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
-  // A pass of few rows is captured for each number of rows that occurs, with a mask and without.
-  const uint64_t num_recorded = 2 * std::min<uint64_t>(sizes.num_outputs, kSplitRows);
-  return scratch_bytes(model, sizes) + arena_bytes(model, sizes) + buffer_bytes(model, sizes) +
-         num_recorded * kRecordedPassBytes;
-}
-
-uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
-  const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
-  const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
-  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + kSmall;
+uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& sizes, int32_t max_draft_tokens) {
+  const ModelEntry& target = manifest.target;
+  const uint64_t own = pass_bytes(target, sizes), partials = partial_bytes(target, sizes);
+  if (!manifest.draft) return own + partials + round_bytes(0, target.num_logits);
+  return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) +
+         round_bytes(max_draft_tokens, target.num_logits);
 }
 
 }  // namespace pilotfish

@@ -11,9 +11,9 @@ namespace pilotfish {
 
 // What the driver takes for a context, before anything is loaded; what ONNX Runtime's provider and the kernels of both
 // libraries take; and a captured pass. Measured on an H200 (527 and 90 MiB, 0.13 to 0.3 MiB a pass), with some room.
-inline constexpr uint64_t kCudaContextBytes = uint64_t{544} << 20;
-inline constexpr uint64_t kCudaProviderBytes = uint64_t{128} << 20;
-inline constexpr uint64_t kRecordedPassBytes = uint64_t{1} << 19;
+inline constexpr uint64_t kCudaContextBytes = uint64_t{304} << 20;
+inline constexpr uint64_t kCudaProviderBytes = uint64_t{104} << 20;
+inline constexpr uint64_t kRecordedPassBytes = uint64_t{3} << 17;
 
 // Multiprocessors where no device tells: more than any card of today has.
 inline constexpr int32_t kMostMultiprocessors = 192;
@@ -30,9 +30,8 @@ struct CudaPassSizes {
 uint64_t cuda_repacked_bytes(const ModelEntry& model);
 // The same with the f32 tensors.
 uint64_t cuda_weight_bytes(const ModelEntry& model);
-// Scratch of the operators, inputs, logits, ONNX Runtime's arena and captured passes.
-uint64_t cuda_pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes);
-// Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
-uint64_t cuda_round_bytes(int32_t max_draft_tokens, int32_t max_logits);
+// Scratch of the operators, inputs, logits, ONNX Runtime's arena, captured passes and rounds of both models. What the
+// host keeps for sampling is not on the device.
+uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& sizes, int32_t max_draft_tokens);
 
 }  // namespace pilotfish

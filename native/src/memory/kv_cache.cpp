@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32, -0.07 as int8 with that scale
 
+size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
 ONNXTensorElementDataType element_type(CacheType type) {
   if (type == CacheType::kInt8) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
   return type == CacheType::kF16 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
@@ -20,10 +22,11 @@ ONNXTensorElementDataType element_type(CacheType type) {
 KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
                  std::shared_ptr<CudaDevice> device)
     : block_size_(block_size),
-      scale_bytes_(model.cache_type == CacheType::kInt8 ? 2 * model.num_kv_heads : 0),
-      slot_bytes_(cache_row_bytes(model.cache_type, model.head_dim) * model.num_kv_heads - scale_bytes_),
-      block_bytes_((slot_bytes_ + scale_bytes_) * block_size),
-      pool_bytes_((block_bytes_ * num_blocks + kPageBytes - 1) / kPageBytes * kPageBytes),
+      num_heads_(model.num_kv_heads),
+      scale_bytes_(model.cache_type == CacheType::kInt8 ? 2 : 0),
+      row_bytes_(cache_row_bytes(model.cache_type, model.head_dim) - scale_bytes_),
+      block_bytes_((row_bytes_ + scale_bytes_) * num_heads_ * block_size),
+      pool_bytes_(rounded(block_bytes_ * num_blocks, device ? row_bytes_ * block_size : kPageBytes)),
       device_(std::move(device)) {
   const size_t num_bytes = pool_bytes_ * 2 * model.num_layers;
   if (device_) {
@@ -45,13 +48,21 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
 }
 
 void KvCache::copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to) {
-  const auto offset = [&](int32_t index, size_t first, size_t width) {
-    return block_table[index / block_size_] * block_bytes_ + first + index % block_size_ * width;
+  copy_rows(block_table, from, to, 0, row_bytes_);
+  if (scale_bytes_ > 0) copy_rows(block_table, from, to, size_t(block_size_) * num_heads_ * row_bytes_, scale_bytes_);
+}
+
+// Rows of `width` bytes of a slot's heads, which begin at `first` in each block. In host memory a slot's heads follow
+// each other, on a device a head's slots.
+void KvCache::copy_rows(std::span<const int32_t> block_table, int32_t from, int32_t to, size_t first, size_t width) {
+  const auto place = [&](int32_t index, size_t slot_bytes) {
+    return block_table[index / block_size_] * block_bytes_ + first + index % block_size_ * slot_bytes;
   };
-  copy_bytes(offset(from, 0, slot_bytes_), offset(to, 0, slot_bytes_), slot_bytes_);
-  if (scale_bytes_ == 0) return;
-  const size_t scales = block_size_ * slot_bytes_;
-  copy_bytes(offset(from, scales, scale_bytes_), offset(to, scales, scale_bytes_), scale_bytes_);
+  if (device_) {
+    return device_->copy_strided(pools_ + place(to, width), pools_ + place(from, width), block_size_ * width, width,
+                                 num_heads_, pool_bytes_, tensors_.size());
+  }
+  copy_bytes(place(from, num_heads_ * width), place(to, num_heads_ * width), num_heads_ * width);
 }
 
 void KvCache::copy_bytes(size_t source, size_t target, size_t num_bytes) {

@@ -31,14 +31,16 @@ class KvCache {
   void copy(int32_t from_block, int32_t to_block);
 
  private:
+  void copy_rows(std::span<const int32_t> block_table, int32_t from, int32_t to, size_t first, size_t width);
   // Copies bytes of every pool, from offset to offset.
   void copy_bytes(size_t source, size_t target, size_t num_bytes);
 
   const int32_t block_size_;
-  size_t scale_bytes_;  // of a slot of one layer's keys or values; int8
-  size_t slot_bytes_;   // its elements
-  size_t block_bytes_;  // of one layer's keys or values
-  size_t pool_bytes_;   // the same of all blocks, rounded up to a page
+  const int32_t num_heads_;
+  const size_t scale_bytes_;  // of a head of a slot of one layer's keys or values; int8
+  const size_t row_bytes_;    // its elements
+  size_t block_bytes_;        // of one layer's keys or values
+  size_t pool_bytes_;         // the same of all blocks, rounded up to a page; on a device to whole heads of a block
   const std::shared_ptr<CudaDevice> device_;
   std::optional<Pages> pages_;
   std::optional<CudaMemory> device_memory_;

@@ -48,15 +48,12 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
                           int32_t num_sms) {
   const int32_t num_outputs = options.max_draft_tokens + 1;
   const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
-  const auto of = [&](const ModelEntry& model) {
-    return options.device == PF_DEVICE_CUDA ? cuda_pass_bytes(model, {num_rows, num_outputs, max_context, num_sms})
-                                            : pass_bytes(model, num_rows, num_outputs);
-  };
-  const uint64_t rounds =
-      options.device == PF_DEVICE_CUDA
-          ? cuda_round_bytes(manifest.draft ? options.max_draft_tokens : 0, manifest.target.num_logits)
-          : 0;
-  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) + rounds +
+  if (options.device == PF_DEVICE_CUDA) {
+    return cuda_activation_bytes(manifest, {num_rows, num_outputs, max_context, num_sms}, options.max_draft_tokens) +
+           head_buffer_bytes(manifest, options);
+  }
+  const auto of = [&](const ModelEntry& model) { return pass_bytes(model, num_rows, num_outputs); };
+  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) +
          distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
 }
 
@@ -121,7 +118,7 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& op
   plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
   plan.has_head = runs_head(manifest, options) ? 1 : 0;
   plan.head_weight_bytes = plan.has_head == 1 ? manifest.head->weights.num_bytes : 0;
-  plan.runtime_bytes = kRuntimeBytes + (on_cuda ? kCudaContextBytes + kCudaProviderBytes : 0);
+  plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
   plan.free_device_memory = device ? device->free_bytes : 0;
   const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
   const int32_t wanted =
