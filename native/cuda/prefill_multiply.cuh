@@ -6,14 +6,14 @@
 #include "half_format.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
+#include "prefill_multiply_wide.cuh"
 #include "prefill_operands.cuh"
 
 namespace pilotfish::cuda {
 
-inline constexpr int kTokenWarps = 2;
-inline constexpr int kWarpPieces = 2;
+inline constexpr int kWarpPieces = kHasWgmma ? 1 : 2;
+inline constexpr int kWarpTokenTiles = kGroupTokenTiles / kWarpPieces;
 inline constexpr int kWarpRowTiles = kWarpPieces * kTilesPerPiece;
-inline constexpr int kWarpTokenTiles = kGroupTokenTiles / kTokenWarps;
 
 using PrefillSums = float4[kWarpRowTiles][kWarpTokenTiles];
 

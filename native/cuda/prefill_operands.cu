@@ -26,6 +26,20 @@ __device__ void load_rows(const LowbitLinear& linear, uint32_t target) {
   wait_for_copies<0>();
 }
 
+/// This lane's 16 bytes of its warp's token tile in the order of wgmma.cuh: columns 8 lane / 8 and what follows, of f16
+/// weights those that half_format.cuh gives to these places.
+template <class Format>
+__device__ uint4 wide_vector(const uint8_t* tile) {
+  const int lane = threadIdx.x % kWarpSize;
+  const uint8_t* const row = tile + lane % 8 * kActivationRowBytes<Format>;
+  if constexpr (kIsHalf<Format>) {
+    const auto* words = reinterpret_cast<const uint32_t*>(row) + lane / 16 * 2 + lane / 8 % 2;
+    return make_uint4(words[0], words[4], words[8], words[12]);
+  } else {
+    return *reinterpret_cast<const uint4*>(row + lane / 8 * 16);
+  }
+}
+
 /// 32 columns of this warp's token tile, and the sums to start from.
 template <class Format>
 __device__ void write_block(const uint8_t* rows, int block, uint8_t* target) {
@@ -33,12 +47,16 @@ __device__ void write_block(const uint8_t* rows, int block, uint8_t* target) {
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const uint8_t* const tile = rows + warp * kTokenTile * kActivationRowBytes<Format> + block * kBlockColumns * 2;
   uint4* const place = reinterpret_cast<uint4*>(target + Operands::tile(block, warp)) + lane;
-  if constexpr (kIsHalf<Format>) {
+  if constexpr (kHasWgmma) {
+    uint8_t* const columns = target + (block * 4 + lane / 8) * (kWideStepBytes / 2);
+    reinterpret_cast<uint4*>(columns)[warp * kTokenTile + lane % 8] = wide_vector<Format>(tile);
+  } else if constexpr (kIsHalf<Format>) {
     *place = *reinterpret_cast<const uint4*>(tile + lane / 4 * kActivationRowBytes<Format> + lane % 4 * 16);
-  } else {
+  }
+  if constexpr (!kIsHalf<Format>) {
     uint32_t x[4];
     load_matrices(x, shared_address(tile) + lane % 8 * kActivationRowBytes<Format> + lane / 8 * 16);
-    *place = make_uint4(x[0], x[1], x[2], x[3]);
+    if constexpr (!kHasWgmma) *place = make_uint4(x[0], x[1], x[2], x[3]);
     const float4 sums = offset_sums<Format>(x);  // all rows of a half tile are alike: lanes 0 to 3 hold everything
     if (lane < 4) reinterpret_cast<float4*>(target + Operands::offsets(block, warp))[lane] = sums;
   }

@@ -8,13 +8,17 @@
 #include "kernels.h"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
+#include "wgmma.cuh"
 
 namespace pilotfish::cuda {
 
 inline constexpr int kGroupTokens = 64;
 inline constexpr int kGroupTokenTiles = kGroupTokens / kTokenTile;
 
-/// One token group's columns of one chunk.
+inline constexpr int kWideStepBytes = kGroupTokens * kStepColumns * 2;  // wgmma.cuh: 16 columns of 64 tokens
+
+/// One token group's columns of one chunk. With wgmma its tokens lie in the order of wgmma.cuh instead, and offset sums
+/// are there for the formats that add them.
 template <class Format>
 struct ChunkOperands {
   static constexpr int kTileBytes = kWarpSize * 16;  // 32 columns of 8 tokens
