@@ -29,7 +29,6 @@ struct PrefillCuts {
   template <class Format>
   static PrefillCuts of(const LowbitPlan& plan, const UnitGrid& grid) {
     if (kIsHalf<Format>) return {grid.num_chunks, kHalfSlices, 0};
-    if (plan.num_slices > 0) return {grid.num_chunks, plan.num_slices, 0};
     if (plan.is_resident) return {grid.num_chunks, resident_slices(grid.num_chunks), 0};
     return {grid.num_units(), plan.num_blocks, grid.num_chunks};
   }
