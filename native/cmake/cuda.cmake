@@ -25,7 +25,6 @@ add_library(pilotfish_cuda SHARED
   cuda/find_likeliest.cu
   cuda/half_linear.cu
   cuda/half_repack.cu
-  cuda/lowbit_cluster.cu
   cuda/lowbit_linear.cu
   cuda/lowbit_plan.cu
   cuda/lowbit_repack.cu

@@ -144,11 +144,10 @@ cudaError_t starts_early(Kernel kernel, bool* early_out) {
   return status;
 }
 
-/// Launches a kernel that begins with wait_for_predecessors(), before its predecessor has ended where that is possible,
-/// in clusters of `cluster_blocks` blocks where that is more than one.
+/// Launches a kernel that begins with wait_for_predecessors(), before its predecessor has ended where that is possible.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_early_in_clusters(void (*kernel)(Parameters...), dim3 grid, int cluster_blocks, int num_threads,
-                                     size_t shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threads, size_t shared_bytes,
+                         cudaStream_t stream, const Arguments&... arguments) {
   bool early = false;
   if (const cudaError_t status = starts_early(kernel, &early); status != cudaSuccess) return status;
   cudaLaunchConfig_t config = {};
@@ -156,19 +155,11 @@ cudaError_t launch_early_in_clusters(void (*kernel)(Parameters...), dim3 grid, i
   config.blockDim = dim3(num_threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  config.attrs = attributes;
-  if (early) {
-    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster_blocks > 1) {
-    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster_blocks;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  }
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   constexpr size_t kDefaultSharedBytes = 48 << 10;
   if (shared_bytes > kDefaultSharedBytes) {
     const cudaError_t status =
@@ -182,12 +173,6 @@ cudaError_t launch_early_in_clusters(void (*kernel)(Parameters...), dim3 grid, i
     return status;
   }
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
-}
-
-template <class... Parameters, class... Arguments>
-cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threads, size_t shared_bytes,
-                         cudaStream_t stream, const Arguments&... arguments) {
-  return launch_early_in_clusters(kernel, grid, 1, num_threads, shared_bytes, stream, arguments...);
 }
 
 // ---- f16 ----

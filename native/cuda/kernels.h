@@ -24,7 +24,6 @@ struct DeviceLimits {
   size_t shared_bytes_per_sm;
   size_t shared_bytes_per_block;  // with the opt-in
   size_t cache_bytes;             // L2
-  int num_clusters = 0;           // of eight thread blocks that run at once; 0 where kernels do without
 };
 
 struct LowbitShape {
@@ -40,13 +39,9 @@ struct LowbitShape {
 /// A small weight is resident instead: every 32 rows have a block of their own, whose warps divide K; the whole weight
 /// lies in shared memory before the predecessor has ended, and no block waits for another.
 /// So have weights of f16, which lie in registers instead.
-///
-/// Where the device has thread-block clusters, K of a large weight is cut alike for all rows: a block of a cluster has
-/// one of num_slices runs of chunks, whose sums are added in their order.
 struct LowbitPlan {
   int num_blocks;
   bool is_resident = false;
-  int num_slices = 0;  // 0: no clusters
 };
 
 /// A copy of a result for the linear that reads it next. With `weight` that linear has a norm: the copy is f16(x *

@@ -6,7 +6,6 @@
 #include "common.cuh"
 #include "half_linear.cuh"
 #include "kernels.h"
-#include "lowbit_cluster.cuh"
 #include "lowbit_combine.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
@@ -59,7 +58,7 @@ class Multiplier {
       const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
       barrier_wait(
-          ThisStage::kIsPrepared ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
+          Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
           position_.parity);
       if (is_mine) {
         const ChunkView chunk = {stage + warp_ * Format::kPieceBytes,
@@ -94,7 +93,7 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   uint8_t* stages = shared + Ring::kBarrierBytes;
   const Ring ring = {shared_address(shared), shared_address(stages)};
   let_dependents_start();
-  if (threadIdx.x == 0) ring.init(params.num_stages, kConsumerWarps, Shape::kActivationWarps);
+  if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kActivationWarps);
   __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
   const int num_units = params.first_unit(blockIdx.x + 1) - params.first_unit(blockIdx.x);
@@ -105,10 +104,7 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   } else {
     wait_for_predecessors();
     if (warp >= kFirstActivationWarp) {
-      const int num_chunks = params.grid.num_chunks;
-      const ChunkCycle chunks = {params.first_unit(blockIdx.x) % num_chunks, 0, num_chunks};
-      ActivationLoader<Format, Shape>(params.linear, ring, params.num_stages, chunks, warp - kFirstActivationWarp)
-          .run(num_units);
+      ActivationLoader<Format, Shape>(params, ring).run(num_units);
     } else {
       Multiplier<Format, Shape>(params, ring, stages).run();
     }
@@ -162,7 +158,7 @@ bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {
   const bool rows_fit = linear.num_rows >= 1 && linear.num_rows <= kMaxLinearRows;
   const bool next_fits = !linear.next.halves || linear.output_type == OutputType::kF32;
   const bool plan_fits =
-      linear.plan.is_resident || linear.plan.num_slices > 0 ||
+      linear.plan.is_resident ||
       (linear.plan.num_blocks >= 1 && linear.plan.num_blocks <= std::min(limits.num_sms, unit_grid(shape).num_units()));
   return shape_fits && gate_fits && rows_fit && next_fits && plan_fits;
 }
@@ -173,7 +169,6 @@ cudaError_t launch_lowbit_linear(const LowbitLinear& linear, const DeviceLimits&
   if (!is_valid(linear, limits)) return cudaErrorInvalidValue;
   if (linear.shape.format == WeightFormat::kF16) return launch_half_linear(linear, stream);
   if (linear.plan.is_resident) return launch_resident_linear(linear, limits, stream);
-  if (linear.plan.num_slices > 0) return launch_cluster_linear(linear, limits, stream);
   switch (linear.shape.format) {
     case WeightFormat::kInt4:
       return launch_for_rows<Int4>(linear, limits, stream);

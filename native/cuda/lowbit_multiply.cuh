@@ -33,26 +33,6 @@ __device__ __forceinline__ float4 offset_sums(const uint32_t (&x)[4]) {
   return multiply(offsets, x[2], x[3], multiply(offsets, x[0], x[1], float4{}));
 }
 
-/// Whether operands are exact integers: fewer instructions with many tokens; else their offsets are subtracted from the
-/// sums, fewer with one tile.
-template <class Shape>
-inline constexpr bool kIsExact = requires { requires Shape::kIsExact; };
-
-/// Whether a multiplication needs sums of activations: to start from where the operands keep their offsets, or for a
-/// format's own offsets.
-template <class Format, class Shape>
-inline constexpr bool kNeedsOffsetSums = !kIsExact<Shape> || Format::kHasOffsets;
-
-/// Takes the offsets out of unpacked operands: what remains are the exact integers.
-template <class Format>
-__device__ __forceinline__ void remove_offsets(uint32_t (&operand)[4]) {
-  constexpr uint32_t kFirst = Format::kOffsets[0], kSecond = Format::kOffsets[1];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    asm("add.f16x2 %0, %1, %2;" : "=r"(operand[i]) : "r"(operand[i]), "r"(i % 2 ? kSecond : kFirst));
-  }
-}
-
 template <class Shape>
 using Sums = float4[kTilesPerPiece][Shape::kTokenTiles];
 
@@ -74,7 +54,7 @@ struct ChunkView {
 template <class Format, class Shape>
 struct AtOnce {
   static constexpr int kBlocksPerVector = Format::kBlocks / 2;  // of 16 bytes a lane and tile
-  static constexpr int kBlocks = Shape::kTokenTiles <= 2 && !kIsExact<Shape> ? kBlocksPerVector : 1;
+  static constexpr int kBlocks = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
   static constexpr int kTokens = Shape::kTokenTiles < 2 ? 1 : 2;
 };
 
@@ -112,7 +92,6 @@ struct Weights {
 #pragma unroll
       for (int i = 0; i < AtOnce<Format, Shape>::kBlocks * 2; ++i) {
         Format::unpack(operands[i / 2][tile][i % 2], words[tile], first_block % kBlocksPerVector * 2 + i);
-        if constexpr (kIsExact<Shape>) remove_offsets<Format>(operands[i / 2][tile][i % 2]);
       }
     }
   }
@@ -130,21 +109,18 @@ __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const We
     const int block = first_block + i / kTokens, tokens = first_tokens + i % kTokens;
     const int row_offset = tokens * kTokenTile * kActivationRowBytes<Format>;
     load_matrices(x[i / kTokens][i % kTokens], chunk.activations + row_offset + block * kBlockColumns * 2);
-    if constexpr (Shape::kSharedOffsets && kNeedsOffsetSums<Format, Shape>) {
-      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kStageTiles + tokens) * 4];
+    if constexpr (Shape::kSharedOffsets) {
+      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
     }
   }
 #pragma unroll
   for (int i = 0; i < kBlocks * kTokens * kTilesPerPiece; ++i) {
     const int tile = i % kTilesPerPiece, tokens = i / kTilesPerPiece % kTokens, block = i / kTilesPerPiece / kTokens;
     const uint32_t (&columns)[4] = x[block][tokens];
-    if constexpr (!Shape::kSharedOffsets && kNeedsOffsetSums<Format, Shape>) {
-      if (tile == 0) offsets[block][tokens] = offset_sums<Format>(columns);
-    }
+    if (!Shape::kSharedOffsets && tile == 0) offsets[block][tokens] = offset_sums<Format>(columns);
     const uint32_t (&operands)[2][4] = weights.operands[block][tile];
-    const float4 start = kIsExact<Shape> ? float4{} : offsets[block][tokens];
-    const float4 part =
-        multiply(operands[1], columns[2], columns[3], multiply(operands[0], columns[0], columns[1], start));
+    const float4 part = multiply(operands[1], columns[2], columns[3],
+                                 multiply(operands[0], columns[0], columns[1], offsets[block][tokens]));
     float4& sum = sums[tile][first_tokens + tokens];
     add_scaled(sum, part, __half2float(weights.scale[tile][0][first_block + block]),
                __half2float(weights.scale[tile][1][first_block + block]));

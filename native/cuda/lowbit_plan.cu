@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "kernels.h"
-#include "lowbit_cluster.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_resident.cuh"
 
@@ -11,10 +10,6 @@ namespace pilotfish::cuda {
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits) {
   const bool has_blocks_of_its_own = shape.format == WeightFormat::kF16 || fits_resident(shape, limits);
   if (has_blocks_of_its_own) return {unit_grid(shape).num_pieces, true};
-  if (limits.num_clusters > 0) {
-    const ClusterGrid grid = plan_clusters(shape, limits);
-    if (grid.num_slices > 0) return {grid.num_blocks(), false, grid.num_slices};
-  }
   return {std::min(limits.num_sms, unit_grid(shape).num_units()), false};
 }
 
@@ -34,7 +29,7 @@ size_t lowbit_weight_bytes(const LowbitShape& shape) {
 }
 
 size_t lowbit_partial_bytes(const LowbitPlan& plan, int num_rows) {
-  if (plan.is_resident || plan.num_slices > 0) return 0;
+  if (plan.is_resident) return 0;
   int padded_rows = 8;
   while (padded_rows < num_rows) padded_rows *= 2;
   return static_cast<size_t>(plan.num_blocks) * kPartialsPerBlock * kMaxGroupPieces * kPieceRows * padded_rows *

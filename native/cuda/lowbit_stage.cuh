@@ -18,14 +18,14 @@ inline constexpr int kFirstActivationWarp = kConsumerWarps + 1;
 template <int kTokenTilesValue>
 struct Shape {
   static constexpr int kTokenTiles = kTokenTilesValue;
-  static constexpr int kStageTiles = kTokenTiles;  // that a stage holds: here a warp multiplies all
-  static constexpr bool kIsSwizzled = false;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
-  static constexpr int kBlocksPerSm = kTokenTiles <= 2 ? 2 : 1;
+  static constexpr int kBlocksPerSm = kTokenTiles == 1 ? 2 : 1;
   /// Many tokens: the offset sums of a stage are made once; few: each warp makes them again, which is sooner.
   static constexpr bool kSharedOffsets = kTokenTiles > 1;
-  static constexpr int kActivationWarps = kTokenTiles <= 4 ? 1 : 2;
-  static constexpr int kRegisters = kTokenTiles <= 2 ? 96 : 168;
+  /// One warp that copies activations is the limit from 16 rows on. A scheduler has 16384 registers and every fourth
+  /// warp: 12 warps may have 168.
+  static constexpr int kActivationWarps = kTokenTiles == 1 ? 1 : 3;
+  static constexpr int kRegisters = kTokenTiles == 1 ? 96 : 168;
   static constexpr int kThreads = (kConsumerWarps + 1 + kActivationWarps) * kWarpSize;
 };
 
@@ -33,25 +33,12 @@ struct Shape {
 /// [block][token tile][4 lanes] float4 that multiplications start from.
 template <class Format, class Shape>
 struct Stage {
-  static constexpr bool kHasSums = Shape::kSharedOffsets && kNeedsOffsetSums<Format, Shape>;
-  /// Activations that the tensor cores read themselves must pass a fence.
-  static constexpr bool kIsPrepared = kHasSums || Shape::kIsSwizzled;
-  static constexpr int kTokens = Shape::kTokenTiles * kTokenTile;
-  static constexpr int kRowBytes = Shape::kIsSwizzled ? Format::kChunkColumns * 2 : kActivationRowBytes<Format>;
+  static constexpr int kRowBytes = kActivationRowBytes<Format>;
   static constexpr int kActivations = kMaxGroupPieces * Format::kPieceBytes;
-  static constexpr int kOffsetSums = kActivations + kTokens * kRowBytes;
-  static constexpr int kBytes = kOffsetSums + (kHasSums ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
+  static constexpr int kOffsetSums = kActivations + Shape::kTokenTiles * kTokenTile * kRowBytes;
+  static constexpr int kBytes =
+      kOffsetSums + (Shape::kSharedOffsets ? Format::kBlocks * Shape::kTokenTiles * 4 * 16 : 0);
   static_assert(kActivations % 16 == 0 && kOffsetSums % 16 == 0 && kBytes % 16 == 0);
-
-  /// Where 8 columns of a token lie in the activations: padded rows, or panels of 64 columns with rows of 128 bytes
-  /// whose 16-byte vectors are exchanged as wgmma expects it.
-  __device__ static int vector_at(int token, int vector) {
-    if constexpr (Shape::kIsSwizzled) {
-      return (vector / 8 * kTokens + token) * 128 + ((vector ^ token) % 8) * 16;
-    } else {
-      return token * kRowBytes + vector * 16;
-    }
-  }
 };
 
 struct Params {
@@ -80,7 +67,7 @@ struct Ring {
   __device__ uint32_t offsets_ready(int stage) const { return barriers + (2 * kMaxStages + stage) * 8; }
   __device__ uint32_t emptied(int stage) const { return barriers + (3 * kMaxStages + stage) * 8; }
 
-  __device__ void init(int num_stages, int num_consumer_warps, int num_activation_warps) const {
+  __device__ void init(int num_stages, int num_activation_warps) const {
     for (int stage = 0; stage < num_stages; ++stage) {
 #if __CUDA_ARCH__ >= 900
       barrier_init(weights_landed(stage), 1);
@@ -89,7 +76,7 @@ struct Ring {
 #endif
       barrier_init(activations_landed(stage), num_activation_warps * kWarpSize);
       barrier_init(offsets_ready(stage), num_activation_warps);
-      barrier_init(emptied(stage), num_consumer_warps);
+      barrier_init(emptied(stage), kConsumerWarps);
     }
     barrier_init_fence();
   }
@@ -148,56 +135,36 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
   }
 }
 
-/// The chunks of a block's units, one after the other: from `first` on, and after the last of `begin`..`end` again its
-/// first.
-struct ChunkCycle {
-  int first;
-  int begin, end;
-};
-
-/// What this thread wrote, or saw written, to shared memory is there for wgmma.
-__device__ __forceinline__ void fence_for_tensor_cores() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 /// Copies activations into stages and prepares their offset sums.
 template <class Format, class Shape>
 class ActivationLoader {
  public:
-  /// `warp` of the Shape::kActivationWarps.
-  __device__ ActivationLoader(const LowbitLinear& linear, const Ring& ring, int num_stages, const ChunkCycle& chunks,
-                              int warp)
-      : linear_(linear),
+  __device__ ActivationLoader(const Params& params, const Ring& ring)
+      : params_(params),
         ring_(ring),
-        num_stages_(num_stages),
         lane_(threadIdx.x % kWarpSize),
-        warp_(warp),
-        first_column_(chunks.begin * Format::kChunkColumns + lane_ % kRowVectors * 8),
-        end_column_(chunks.end * Format::kChunkColumns),
-        column_(chunks.first * Format::kChunkColumns + lane_ % kRowVectors * 8) {}
+        warp_(threadIdx.x / kWarpSize - kFirstActivationWarp) {
+    const int first_chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
+    column_ = first_chunk * Format::kChunkColumns + lane_ % kRowVectors * 8;
+  }
 
   __device__ void run(int num_units) {
     // Copies run ahead of the sums, but not by the whole ring: this warp never waits for a stage that is still read.
-    const int ahead = max(1, min(3, num_stages_ - 2));
+    const int ahead = max(1, min(3, params_.num_stages - 2));
     RingPosition filling, ready, emptying;
     for (int unit = 0; unit < num_units + ahead; ++unit) {
       if (unit < num_units) {
-        if (unit >= num_stages_) {
+        if (unit >= params_.num_stages) {
           barrier_wait(ring_.emptied(emptying.stage), emptying.parity);
-          emptying.advance(num_stages_);
+          emptying.advance(params_.num_stages);
         }
         copy(filling.stage);
-        filling.advance(num_stages_);
+        filling.advance(params_.num_stages);
       }
-      if (!ThisStage::kIsPrepared || unit < ahead) continue;
+      if (!Shape::kSharedOffsets || unit < ahead) continue;
       barrier_wait(ring_.activations_landed(ready.stage), ready.parity);
-      if constexpr (Shape::kIsSwizzled) fence_for_tensor_cores();
-      if constexpr (ThisStage::kHasSums) sum_offsets(ready.stage);
-      __syncwarp();
-      if (lane_ == 0) barrier_arrive(ring_.offsets_ready(ready.stage));
-      ready.advance(num_stages_);
+      sum_offsets(ready.stage);
+      ready.advance(params_.num_stages);
     }
   }
 
@@ -211,32 +178,34 @@ class ActivationLoader {
   /// Columns past K are filled with zeros. Token rows past num_rows stay as they are: they only meet sums that nobody
   /// writes.
   __device__ void copy(int stage) {
-    const int k = linear_.shape.in_features;
+    const int k = params_.linear.shape.in_features;
     const int valid_bytes = column_ < k ? 16 : 0;
-    const auto* source =
-        static_cast<const __half*>(linear_.x) + (valid_bytes ? column_ : 0) + static_cast<size_t>(first_row()) * k;
-    const uint32_t target = ring_.stages + stage * ThisStage::kBytes + ThisStage::kActivations;
+    const auto* source = static_cast<const __half*>(params_.linear.x) + (valid_bytes ? column_ : 0) +
+                         static_cast<size_t>(first_row()) * k;
+    uint32_t target = ring_.stages + stage * ThisStage::kBytes + ThisStage::kActivations +
+                      first_row() * ThisStage::kRowBytes + lane_ % kRowVectors * 16;
 #pragma unroll 4
-    for (int row = first_row(); row < linear_.num_rows; row += kRowsAtOnce) {
-      copy_16(target + ThisStage::vector_at(row, lane_ % kRowVectors), source, valid_bytes);
+    for (int row = first_row(); row < params_.linear.num_rows; row += kRowsAtOnce) {
+      copy_16(target, source, valid_bytes);
       source += static_cast<size_t>(kRowsAtOnce) * k;
+      target += kRowsAtOnce * ThisStage::kRowBytes;
     }
     barrier_arrive_after_copies(ring_.activations_landed(stage));
     column_ += Format::kChunkColumns;
-    if (column_ >= end_column_) column_ = first_column_;
+    if (column_ >= params_.grid.num_chunks * Format::kChunkColumns) column_ = lane_ % kRowVectors * 8;
   }
 
   /// Leaves the offset sums of a stage. All rows of a half tile are alike, so lanes 0 to 3 hold everything.
   __device__ void sum_offsets(int stage) const {
     const uint32_t at = ring_.stages + stage * ThisStage::kBytes;
+    const uint32_t lane_row = at + ThisStage::kActivations + lane_ % 8 * ThisStage::kRowBytes + lane_ / 8 * 16;
 #pragma unroll 2
-    for (int tokens = warp_; tokens * kTokenTile < linear_.num_rows; tokens += Shape::kActivationWarps) {
+    for (int tokens = warp_; tokens * kTokenTile < params_.linear.num_rows; tokens += Shape::kActivationWarps) {
       uint32_t x[Format::kBlocks][4];
       float4 sums[Format::kBlocks];
 #pragma unroll
       for (int block = 0; block < Format::kBlocks; ++block) {
-        load_matrices(x[block], at + ThisStage::kActivations +
-                                    ThisStage::vector_at(tokens * kTokenTile + lane_ % 8, block * 4 + lane_ / 8));
+        load_matrices(x[block], lane_row + tokens * kTokenTile * ThisStage::kRowBytes + block * kBlockColumns * 2);
       }
 #pragma unroll
       for (int block = 0; block < Format::kBlocks; ++block) sums[block] = offset_sums<Format>(x[block]);
@@ -246,14 +215,14 @@ class ActivationLoader {
         if (lane_ < 4) store_shared(target + block * Shape::kTokenTiles * 64, sums[block]);
       }
     }
+    __syncwarp();
+    if (lane_ == 0) barrier_arrive(ring_.offsets_ready(stage));
   }
 
-  const LowbitLinear& linear_;
+  const Params& params_;
   const Ring& ring_;
-  int num_stages_;
   int lane_;
-  int warp_;  // of the activation warps; they take turns in rows and token tiles
-  int first_column_, end_column_;
+  int warp_;    // of the activation warps; they take turns in rows and token tiles
   int column_;  // of this lane's next copies
 };
 

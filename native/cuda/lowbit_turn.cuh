@@ -26,23 +26,4 @@ cudaError_t threads_for_turn(Kernel kernel, int num_threads, Turn turn, int* thr
   return cudaSuccess;
 }
 
-/// Clusters of such blocks that the current device runs at once.
-template <class Kernel>
-cudaError_t count_clusters(Kernel kernel, int cluster_blocks, int num_threads, size_t shared_bytes, int* count_out) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(cluster_blocks);
-  config.blockDim = dim3(num_threads);
-  config.dynamicSmemBytes = shared_bytes;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster_blocks;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  if (status != cudaSuccess) return status;
-  return cudaOccupancyMaxActiveClusters(count_out, kernel, &config);
-}
-
 }  // namespace pilotfish::cuda

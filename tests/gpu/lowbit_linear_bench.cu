@@ -1,5 +1,5 @@
 // Milliseconds of the chain of 24 low-bit linears 4096 <-> 11008 in a captured graph: a table, then one JSON line.
-// Usage: lowbit_linear_bench [--no-clusters] [int4 | int4_asym | int8]
+// Usage: lowbit_linear_bench [int4 | int4_asym | int8]
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,7 +7,6 @@
 
 #include "gpu_test.h"
 #include "graph_timer.h"
-#include "lowbit_cluster.cuh"
 
 namespace pilotfish::cuda::test {
 namespace {
@@ -145,16 +144,7 @@ int main(int argc, char** argv) {
   DeviceLimits limits;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
   CUDA_CHECK(read_device_limits(&limits));
-  CUDA_CHECK(read_num_clusters(limits, &limits.num_clusters));
-  std::string only;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--no-clusters") == 0) {
-      limits.num_clusters = 0;
-    } else {
-      only = argv[i];
-    }
-  }
-  std::printf("%d clusters of 8 at once\n", limits.num_clusters);
+  const std::string only = argc > 1 ? argv[1] : "";
   std::printf(
       "%s, %d multiprocessors; 24 linears 4096 <-> 11008 in one graph, median of %d replays; floor at %.2f TB/s\n",
       properties.name, properties.multiProcessorCount, kReplays, kReadTerabytesPerSecond);

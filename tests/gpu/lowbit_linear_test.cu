@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "gpu_test.h"
-#include "lowbit_cluster.cuh"
 #include "lowbit_linear_fixture.h"
 
 namespace pilotfish::cuda::test {
@@ -33,11 +32,8 @@ void check(const Case& c, int row_step) {
     }
   }
   std::printf("%s N=%-6d K=%-6d %s %-3d %s%s%s%s%s: relative error %.2e\n", name_of(c.shape.format),
-              c.shape.out_features, c.shape.in_features,
-              c.plan.is_resident  ? "resident"
-              : c.plan.num_slices ? "clustered"
-                                  : "blocks",
-              c.plan.num_blocks, c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
+              c.shape.out_features, c.shape.in_features, c.plan.is_resident ? "resident" : "blocks", c.plan.num_blocks,
+              c.output_type == OutputType::kF16 ? "f16" : "f32", c.with_bias ? " bias" : "",
               c.activation == Activation::kSwiGlu ? " swiglu" : "", c.with_residual ? " residual" : "",
               c.with_norms ? " norms" : "", worst);
   std::fflush(stdout);
@@ -46,34 +42,19 @@ void check(const Case& c, int row_step) {
 void check_formats_and_plans(int out_features, int in_features, int row_step) {
   DeviceLimits limits;
   CUDA_CHECK(read_device_limits(&limits));
-  CUDA_CHECK(read_num_clusters(limits, &limits.num_clusters));
   for (const WeightFormat format : kFormats) {
     const LowbitShape shape{format, in_features, out_features};
     const LowbitPlan plan = plan_lowbit_linear(shape, limits);
     check({shape, plan}, row_step);
-    if (plan.is_resident || plan.num_slices > 0) check({shape, {8}}, row_step);
+    if (plan.is_resident) check({shape, {8}}, row_step);
   }
-}
-
-/// Slices of K in clusters: one batch a block and many, with a last one of two pieces, and slices without a chunk.
-void check_clusters(WeightFormat format, int row_step) {
-  for (const int num_slices : {1, 2, 4, 8}) {
-    check({{format, 1536, 576}, {16, false, num_slices}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
-    check({{format, 1536, 1344}, {8, false, num_slices}, OutputType::kF32, Activation::kNone, true, true, true},
-          row_step);
-  }
-  check({{format, 200, 2000}, {8, false, 8}, OutputType::kF16, Activation::kNone, true, true}, row_step);
 }
 
 void check_small(int row_step) {
-  DeviceLimits limits;
-  CUDA_CHECK(read_device_limits(&limits));
-  CUDA_CHECK(read_num_clusters(limits, &limits.num_clusters));
   for (const WeightFormat format : kFormats) {
     for (const int num_blocks : {1, 2, 5, 24}) {
       check({{format, 1536, 576}, {num_blocks}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
     }
-    if (limits.num_clusters > 0) check_clusters(format, row_step);
     check({{format, 1536, 576}, {18, true}, OutputType::kF32, Activation::kSwiGlu, true, true}, row_step);
     check({{format, 4096, 64}, {2, true}, OutputType::kF32, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {3}, OutputType::kF16, Activation::kNone, true, true}, row_step);
