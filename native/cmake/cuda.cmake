@@ -23,6 +23,7 @@ add_library(pilotfish_cuda SHARED
   cuda/choose_likeliest.cu
   cuda/embedding.cu
   cuda/find_likeliest.cu
+  cuda/grow_tree.cu
   cuda/half_linear.cu
   cuda/half_repack.cu
   cuda/lowbit_linear.cu
@@ -66,12 +67,12 @@ if(PILOTFISH_GPU_TESTS)
   list(FILTER pilotfish_cuda_sources INCLUDE REGEX "\\.cu$")
   add_library(pilotfish_kernels STATIC ${pilotfish_cuda_sources})
   target_include_directories(pilotfish_kernels PUBLIC cuda src)
-  foreach(program attention_test attention_bench row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench layer_bench
+  foreach(program attention_test attention_bench row_kernels_test round_kernels_test draft_tree_test lowbit_linear_test lowbit_linear_bench layer_bench
                   prefill_linear_test prefill_linear_bench)
     add_executable(${program} "${pilotfish_gpu_folder}/${program}.cu")
     target_link_libraries(${program} PRIVATE pilotfish_kernels Threads::Threads)
   endforeach()
-  foreach(target pilotfish_kernels attention_test attention_bench row_kernels_test round_kernels_test lowbit_linear_test lowbit_linear_bench
+  foreach(target pilotfish_kernels attention_test attention_bench row_kernels_test round_kernels_test draft_tree_test lowbit_linear_test lowbit_linear_bench
                  layer_bench prefill_linear_test prefill_linear_bench)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   endforeach()

@@ -27,6 +27,7 @@ set(pilotfish_engine_sources
   src/model/model.cpp
   src/device/recorded_rounds.cpp
   src/device/device_round.cpp
+  src/device/likely_rows.cpp
   src/model/head.cpp
   src/model/row_graph.cpp
   src/sampling/row_math.cpp

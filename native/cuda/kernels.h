@@ -209,6 +209,10 @@ cudaError_t launch_choose_likeliest(const TargetChoice& choice, const RoundMemor
 /// left undrawn, for accept_drawn. The same seed and logits give the same tokens.
 cudaError_t launch_choose_drawn(const DraftStep& step, const RoundMemory& memory, cudaStream_t stream);
 cudaError_t launch_choose_drawn(const TargetChoice& choice, const RoundMemory& memory, bool draws, cudaStream_t stream);
+/// What comes after the search for the likeliest tokens of a level's rows.
+cudaError_t launch_grow_tree(const TreeStep& step, const RoundMemory& memory, cudaStream_t stream);
+/// The few largest logits of each row.
+cudaError_t launch_find_likeliest(const LogitRows& rows, const LikelyMemory& memory, cudaStream_t stream);
 /// Which of the drawn tokens the target keeps, and the token after them.
 cudaError_t launch_accept_drawn(const DrawnAcceptance& acceptance, const RoundMemory& memory, cudaStream_t stream);
 

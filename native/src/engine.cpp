@@ -75,14 +75,17 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
     ModelLimits draft_limits = limits;
     draft_limits.max_hidden = 0;
     draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, draft_limits);
-    draft_rows_.emplace(*draft_, options.prefill_chunk);
+    if (device_) likely_rows_.emplace(device_, *draft_, DeviceRound::num_choices(*draft_, num_ids_));
+    draft_rows_.emplace(*draft_, options.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
     drafter_.emplace(*draft_rows_, num_ids_);
   }
   if (runs_head(manifest, options)) {
     head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, *target_, options.num_threads);
     head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
   }
-  if (device_) device_round_.emplace(device_, *target_, draft_.get(), num_ids_);
+  if (device_) {
+    device_round_.emplace(device_, *target_, draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr, num_ids_);
+  }
   sequences_.reserve(options.num_sequences);
   if (options.lookup_store) {
     store_.emplace(options.lookup_store, manifest.tokenizer.sha256, num_ids_, options.lookup_store_bytes);

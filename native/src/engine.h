@@ -111,6 +111,7 @@ class Engine {
   mutable std::mutex mutex_;
   std::unique_ptr<Model> target_;
   std::unique_ptr<Model> draft_;
+  std::optional<LikelyRows> likely_rows_;  // on a device
   std::optional<ModelRows> draft_rows_;
   std::optional<ModelDrafter> drafter_;
   std::unique_ptr<Head> head_;

@@ -7,6 +7,7 @@
 
 #include "bundle/sha256.h"
 #include "control/calibration.h"
+#include "device/chain_lengths.h"
 #include "engine.h"
 #include "sampling/row_math.h"
 #include "status.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr int32_t kMostContext = 512 + 128;
 constexpr int32_t kMostCaughtUp = 128;
 constexpr int32_t kMostContinued = 8;
+constexpr int32_t kDeviceLevels = 8;  // a device's steps follow each other without the host
 
 std::string describe(const std::shared_ptr<CudaDevice>& device) {
   if (!device) return "cpu";
@@ -76,33 +78,39 @@ RoundCosts Engine::measure() {
   for (int32_t i = 0; i < max_context; ++i) ids[i] = i % num_ids_;
   // With what a round does with the logits: each row's choice, and the log probability of what is emitted. On a device
   // that is next to nothing.
-  const auto run = [&](Model& model, int32_t num_rows, int32_t context, int32_t num_outputs) {
+  const auto run = [&](Model& model, int32_t num_rows, int32_t context, int32_t num_outputs, int32_t num_times = 1) {
     const Pass pass{.ids = std::span(ids).first(num_rows),
                     .positions = {},
                     .tree_mask = {},
                     .block_table = sequence.block_table(),
                     .context = context,
                     .num_outputs = num_outputs};
-    if (device_) return model.forward_on_device(pass);
+    if (device_) return model.forward_on_device(pass, num_times);
     const Logits logits = model.forward(pass);
     for (int32_t row = 0; row < num_outputs; ++row) {
       const Peak best = find_peak(logits.row(row));
       if (row == 0 || &model != target_.get()) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
     }
   };
-  TimedPasses passes{.verify = [&](int32_t num_rows, int32_t context) { run(*target_, num_rows, context, num_rows); },
-                     .most_verified = std::min(options_.max_draft_tokens + 1, max_context),
+  const int32_t most_verified = std::min(options_.max_draft_tokens + 1, max_context);
+  const auto verify = [&](int32_t num_rows, int32_t context) {
+    if (device_) num_rows = 1 + DeviceRound::padded_length(num_rows - 1, most_verified - 1);
+    run(*target_, num_rows, context, num_rows);
+  };
+  TimedPasses passes{.verify = verify,
+                     .most_verified = most_verified,
+                     .verified_rows = device_ ? rows_of_lengths(most_verified) : std::vector<int32_t>{},
                      .max_context = max_context,
                      .draft = {},
                      .head = {}};
-  const auto verify_before = [&](int32_t num_rows, int32_t context) { run(*target_, num_rows, context, num_rows); };
   if (draft_) {
-    passes.draft =
-        TimedSource{.begin = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); },
-                    .level = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, num_rows); },
-                    .before = verify_before,
-                    .most_begun = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
-                    .most_continued = std::min({kMostContinued, options_.max_draft_tokens + 1, max_context})};
+    passes.draft = TimedSource{
+        .begin = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, 1); },
+        .level = [&](int32_t num_rows, int32_t context) { run(*draft_, num_rows, context, num_rows, kDeviceLevels); },
+        .before = verify,
+        .num_levels = device_ ? kDeviceLevels : 1,
+        .most_begun = std::min({kMostCaughtUp, options_.prefill_chunk, max_context}),
+        .most_continued = std::min({kMostContinued, options_.max_draft_tokens + 1, max_context})};
   }
   if (head_drafter_) {
     const int32_t begin_levels = head_drafter_->begin_levels();
@@ -110,7 +118,7 @@ RoundCosts Engine::measure() {
         TimedSource{.begin = [&](int32_t rows,
                                  int32_t context) { head_drafter_->run_begin(rows, context, sequence.block_table()); },
                     .level = {},
-                    .before = verify_before,
+                    .before = verify,
                     .begin_levels = begin_levels,
                     .most_begun = head_drafter_->reads_all_rows() ? std::min(kMostCaughtUp, max_context) : 1,
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens, max_context})};

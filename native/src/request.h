@@ -64,6 +64,7 @@ class Request {
   std::optional<Verdict> decide_on_host();
   std::optional<Verdict> decide_on_device();
   bool runs_on_device() const noexcept;
+  bool grows_on_device() const noexcept;
   // Whether the device can choose and accept what was drafted.
   bool verifies_on_device(const TokenTree& tree) const noexcept;
   Verdict verify_on_device(Draft& drafted);

@@ -10,22 +10,43 @@
 
 namespace pilotfish {
 
-bool Request::runs_on_device() const noexcept { return device_settings_ && speculation_.plans_chain(); }
+bool Request::runs_on_device() const noexcept {
+  return device_settings_ && (speculation_.plans_chain() || grows_on_device());
+}
+
+bool Request::grows_on_device() const noexcept {
+  return speculation_.plans_tree() &&
+         engine_->device_round()->grows(speculation_.limits(), engine_->workspace().draft.max_draft_rows);
+}
 
 std::optional<Request::Verdict> Request::decide_on_device() {
   Draft& drafted = engine_->workspace().draft;
   if (!speculation_.prepare_chain(round_so_far(), drafted, stats_)) return std::nullopt;
-  const int32_t num_drafted = DeviceRound::chain_length(speculation_.num_planned(), speculation_.limits().max_depth);
-  const RoundOutcome& outcome = engine_->device_round()->run({.tokens = tokens_,
-                                                              .block_table = sequence_->block_table(),
-                                                              .num_drafted = num_drafted,
-                                                              .first_token = speculation_.first_token()},
-                                                             *device_settings_, chooser_.is_greedy());
+  const TreeLimits limits = speculation_.limits();
+  const bool is_tree = grows_on_device();
+  RoundSettings settings = *device_settings_;
+  if (is_tree) settings.rates = speculation_.rates().table();
+  const DeviceRound::Chain chain{
+      .tokens = tokens_,
+      .block_table = sequence_->block_table(),
+      .num_drafted =
+          is_tree ? limits.max_tokens : DeviceRound::chain_length(speculation_.num_planned(), limits.max_depth),
+      .first_token = speculation_.first_token()};
+  DeviceRound& device = *engine_->device_round();
+  const bool is_greedy = chooser_.is_greedy();
+  const bool is_drawn = is_greedy || speculation_.draws_chain() || chain.num_drafted == 0;
+  const RoundOutcome& outcome = is_tree    ? device.run_tree(chain, limits.max_depth, settings, is_greedy)
+                                : is_drawn ? device.run(chain, settings, is_greedy)
+                                           : device.run_certain(chain, settings);
   constexpr double kNanosecond = 1e-9;
   stats_.draft_seconds += kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
   stats_.verify_seconds += kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
   ++stats_.num_device_rounds;
-  write_chain(outcome, num_drafted, drafted);
+  if (is_tree) {
+    write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), drafted);
+    return Verdict{accepted_of(outcome, drafted.tree, chooser_), std::nullopt, outcome.logprobs};
+  }
+  write_chain(outcome, chain.num_drafted, drafted);
   return Verdict{accepted_of(outcome, chooser_), std::nullopt, outcome.logprobs};
 }
 

@@ -240,6 +240,12 @@ bool Speculation::plans_chain() const noexcept {
   return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !grows_trees());
 }
 
+bool Speculation::plans_tree() const noexcept {
+  return pinned_shape_ && pinned_shape_->is_dynamic() && temperatures_.empty() && plan_.num_lookup == 0 &&
+         plan_.source == Source::kDraft && plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens &&
+         plan_.num_levels == limits_.max_depth;
+}
+
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
   num_caught_up_ = 0;
   if (plan_.num_draft == 0) return true;

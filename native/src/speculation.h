@@ -68,10 +68,16 @@ class Speculation {
   bool draft(const Round& round, Draft& out, pf_stats& stats);
   // Whether what is planned is a chain of the draft model alone, or nothing: what a device drafts by itself.
   bool plans_chain() const noexcept;
+  // Whether it is a dynamic tree of the draft model alone, as large as the request has them: a device can grow it.
+  bool plans_tree() const noexcept;
+  // Whether the tokens of such a chain are drawn where decoding samples; those that the controller plans are not.
+  bool draws_chain() const noexcept { return !is_auto(); }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
   int32_t first_token() const noexcept { return first_token_; }
-  // Instead of draft(), before a device drafts the planned chain: leaves no more than the last two tokens for the
-  // draft model to run. False if the request was cancelled meanwhile.
+  // What the draft's confidence is worth.
+  const ConfidenceRates& rates() const noexcept { return controller_.rates(); }
+  // Instead of draft(), before a device drafts the planned chain or tree: leaves no more than the last two tokens for
+  // the draft model to run. False if the request was cancelled meanwhile.
   bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
   // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe.
   bool reads_hidden() const noexcept { return choice_.head; }
@@ -98,7 +104,7 @@ class Speculation {
   // The controller decides, within what the request allows.
   bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
   // Nothing that is drafted is drawn, so that it makes no difference to the tokens what earlier requests left.
-  bool has_memory() const noexcept { return choice_.plain && grows_trees(); }
+  bool has_memory() const noexcept { return choice_.plain && is_auto(); }
   // Level by level, as long as the next one pays.
   bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
   DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and benchmarks the CUDA library on a machine with a GPU.
-# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [python]   (by default test, memcheck and bench; racecheck
+# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [python] [auto]   (by default test, memcheck and bench; racecheck
 # does not follow mbarriers written in PTX: native/cuda/NOTES.md)
 # engine needs ORT_LIBRARY (libonnxruntime.so.* of onnxruntime-gpu; CUDA's libraries and cuDNN on LD_LIBRARY_PATH) and runs
 # the pairs named in PAIRS (default: "asym f16 1b 7b", random weights) and the bundle folders named in BUNDLES.
+# auto compares the controller with every fixed chain on the pair SHAPE (7b) at the acceptances that STDS bring; like python it
+# needs the installed package.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
 # kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON
 set -euo pipefail
@@ -19,7 +21,7 @@ cmake -S native -B "$build" -G Ninja -DPILOTFISH_PYTHON=OFF -DPILOTFISH_CUDA=ON 
   "-DPILOTFISH_CUDA_ARCHITECTURES=$architecture" -DPILOTFISH_GPU_TESTS=ON
 cmake --build "$build"
 
-tests=(row_kernels_test round_kernels_test attention_test lowbit_linear_test prefill_linear_test device_test)
+tests=(row_kernels_test round_kernels_test draft_tree_test attention_test lowbit_linear_test prefill_linear_test device_test)
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(test memcheck bench)
 for step in "${steps[@]}"; do
@@ -38,7 +40,8 @@ for step in "${steps[@]}"; do
         "$build/engine_check" "$ORT_LIBRARY" "$build/$pair" "${flags[@]}"
       done
       for bundle in ${BUNDLES-}; do "$build/engine_check" "$ORT_LIBRARY" "$bundle"; done ;;
+    auto) "${PYTHON:-python3}" tests/gpu/acceptance_pairs.py "${SHAPE:-7b}" "$build" ${STDS:-0.7 0.45 0.35 0.27} ;;
     python) "${PYTHON:-python3}" -m pytest -m gpu tests/gpu ;;
-    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine or python" >&2; exit 2 ;;
+    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, auto or python" >&2; exit 2 ;;
   esac
 done

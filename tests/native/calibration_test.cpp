@@ -54,7 +54,8 @@ void test_measures_what_passes_take() {
     std::this_thread::sleep_for(microseconds(200 + 50 * num_rows));
   };
   const auto start = std::chrono::steady_clock::now();
-  const pilotfish::TimedSource draft{.begin = pass, .level = pass, .most_begun = 32, .most_continued = 5};
+  const pilotfish::TimedSource draft{
+      .begin = pass, .level = pass, .num_levels = 4, .most_begun = 32, .most_continued = 5};
   int32_t num_before = 0, num_begun = 0;
   const pilotfish::TimedSource head{.begin =
                                         [&](int32_t num_rows, int32_t context) {
@@ -70,17 +71,23 @@ void test_measures_what_passes_take() {
                                     .begin_levels = 4,
                                     .most_begun = 1,
                                     .most_continued = 0};
-  const RoundCosts costs =
-      pilotfish::measure_costs({.verify = pass, .most_verified = 9, .max_context = 200, .draft = draft, .head = head});
+  const RoundCosts costs = pilotfish::measure_costs({.verify = pass,
+                                                     .most_verified = 9,
+                                                     .verified_rows = {1, 7, 9},
+                                                     .max_context = 200,
+                                                     .draft = draft,
+                                                     .head = head});
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
   CHECK(costs.is_measured);
-  CHECK_EQ(costs.verify.rows.back(), 9);
+  CHECK((costs.verify.rows == std::vector<int32_t>{1, 7, 9}));
   CHECK_EQ(costs.draft->begin.rows.back(), 32);
   CHECK_EQ(costs.draft->level.rows.back(), 5);
   CHECK_EQ(most_rows, 32);
   CHECK(costs.verify.at(1, 50) >= 250e-6);
   CHECK(costs.draft->begin.at(32, 50) >= 1800e-6);
-  CHECK(costs.draft->level.at(5, 50) >= 450e-6);
+  // Four levels in one go.
+  CHECK(costs.draft->level.at(5, 50) >= 112e-6);
+  CHECK(costs.draft->level.at(5, 50) < 0.5 * costs.draft->begin.at(5, 50));
   // Four levels of a head in one pass, and no other passes.
   CHECK(costs.head->begin.at(1, 50) >= 250e-6);
   // What runs before a pass is not part of it; the very first one only prepares.

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "check.h"
 #include "device/chain_lengths.h"
@@ -78,6 +79,9 @@ void test_chain_lengths() {
 }
 
 void test_verifications_are_padded() {
+  CHECK((rows_of_lengths(1) == std::vector<int32_t>{1}));
+  CHECK((rows_of_lengths(10) == std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  CHECK((rows_of_lengths(17) == std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17}));
   CHECK_EQ(DeviceRound::padded_length(0, 15), 0);
   CHECK_EQ(DeviceRound::padded_length(1, 15), 1);
   CHECK_EQ(DeviceRound::padded_length(6, 15), 7);
@@ -174,6 +178,43 @@ void test_a_chain_becomes_a_tree() {
   CHECK_EQ(draft.tree[0].guess.confidence, 0.5f);
 }
 
+void test_a_tree_is_told() {
+  RoundOutcome outcome{};
+  const int32_t ids[] = {5, 6, 7};
+  const int8_t parents[] = {-1, 0, -1}, ranks[] = {0, 1, 2}, rows[] = {1, 0, 3};
+  const float confidences[] = {0.5f, 0.0f, 0.25f};
+  for (int i = 0; i < 3; ++i) {
+    outcome.drafted_ids[i] = ids[i];
+    outcome.drafted_probs[i] = confidences[i];
+    outcome.parents[i] = parents[i];
+    outcome.ranks[i] = ranks[i];
+    outcome.draft_rows[i] = rows[i];
+  }
+  Draft draft;
+  draft.clear({3, 2}, 10);
+  write_tree(outcome, {3, 2}, {}, draft);
+  CHECK_EQ(draft.tree.size(), 3);
+  for (int32_t i = 0; i < 3; ++i) {
+    CHECK_EQ(draft.tree[i].id, ids[i]);
+    CHECK_EQ(draft.tree[i].parent, parents[i]);
+    CHECK_EQ(draft.tree[i].draft_row, rows[i]);
+    CHECK_EQ(draft.tree[i].guess.rank, ranks[i]);
+  }
+  CHECK_EQ(draft.tree[1].depth, 2);
+  CHECK_EQ(draft.num_level_passes, 1);
+  CHECK_EQ(draft.level_rows[0], kTreeRows);
+}
+
+void test_a_table_of_rates_says_the_same() {
+  ConfidenceRates rates;
+  for (int i = 0; i < 20; ++i) rates.record({.rank = 1, .confidence = 0.3f}, 2, i % 3 == 0);
+  const RateTable table = rates.table();
+  const float of_rank = std::min(0.3f * table.by_confidence[1][3], 1.0f);
+  CHECK_EQ(std::min(of_rank * table.by_depth[1], 1.0f), rates.prob({.rank = 1, .confidence = 0.3f}, 2));
+  CHECK_EQ(table.bucket_ends[2], 0.2f);
+  CHECK_EQ(table.bucket_ends[3], 0.4f);
+}
+
 void test_nothing_is_accepted_after_the_end() {
   Sampler sampler(16);
   const TokenChooser chooser({}, sampler, {.end_ids = {2}}, {1, 8, 16});
@@ -233,6 +274,8 @@ int main() {
   test_a_failed_first_round_is_none();
   test_rounds_that_were_not_used_lately_are_forgotten();
   test_a_chain_becomes_a_tree();
+  test_a_tree_is_told();
+  test_a_table_of_rates_says_the_same();
   test_nothing_is_accepted_after_the_end();
   test_choices_become_a_path();
   test_a_path_ends_with_the_text();

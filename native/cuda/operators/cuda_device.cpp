@@ -209,6 +209,14 @@ class Device : public CudaDevice {
     PILOTFISH_CUDA_CHECK(is_greedy ? launch_choose_likeliest(choice, memory, stream_)
                                    : launch_choose_drawn(choice, memory, true, stream_));
   }
+  void find_likeliest(const LogitRows& rows, const LikelyMemory& memory) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_find_likeliest(rows, memory, stream_));
+  }
+  void grow_tree(const TreeStep& step, const RoundMemory& memory) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_grow_tree(step, memory, stream_));
+  }
   void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
                      const RoundMemory& memory) override {
     choose();

@@ -47,6 +47,7 @@ std::vector<int32_t> up_to(std::initializer_list<int32_t> wanted, int32_t most) 
 struct Series {
   const TimedPass& run;
   const TimedPass* before = nullptr;  // each of them, not timed
+  int32_t num_passes = 1;             // that `run` runs
   PassCosts costs;
   std::array<std::vector<std::vector<double>>, 2> times;  // [contexts][rows][sweeps]
 
@@ -74,7 +75,7 @@ struct Series {
   PassCosts finish() {
     for (size_t i = 0; i < kContexts.size(); ++i) {
       for (std::vector<double>& of_rows : times[i]) {
-        costs.seconds[i].push_back(*std::min_element(of_rows.begin(), of_rows.end()));
+        costs.seconds[i].push_back(*std::min_element(of_rows.begin(), of_rows.end()) / num_passes);
       }
     }
     costs.smooth();
@@ -92,7 +93,9 @@ struct SourceSeries {
       : begin(source.begin, up_to({1, 2, 4, 8, 64, 128}, source.most_begun), max_context),
         begin_levels(source.begin_levels) {
     begin.before = &source.before;
-    if (source.level) level.emplace(source.level, up_to({1, 2, 4, 8}, source.most_continued), max_context);
+    if (!source.level) return;
+    level.emplace(source.level, up_to({1, 2, 4, 8}, source.most_continued), max_context);
+    level->num_passes = source.num_levels;
   }
 
   void sweep() {
@@ -169,10 +172,12 @@ RoundCosts measure_costs(const TimedPasses& passes) {
   const auto start = Clock::now();
   passes.verify(1, 0);
   const bool is_slow = seconds_of([&] { passes.verify(1, 0); }) > kSlowPass;
-  Series verify(passes.verify,
-                is_slow ? up_to({1, 2, 4, 8}, passes.most_verified)
-                        : up_to({1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48}, passes.most_verified),
-                passes.max_context);
+  std::vector<int32_t> rows = passes.verified_rows;
+  if (rows.empty()) {
+    rows = is_slow ? up_to({1, 2, 4, 8}, passes.most_verified)
+                   : up_to({1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48}, passes.most_verified);
+  }
+  Series verify(passes.verify, std::move(rows), passes.max_context);
   std::optional<SourceSeries> draft, head;
   if (passes.draft) draft.emplace(*passes.draft, passes.max_context);
   if (passes.head) head.emplace(*passes.head, passes.max_context);

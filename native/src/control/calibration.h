@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/round_costs.h"
 
@@ -33,6 +34,7 @@ struct TimedSource {
   // Run before each first pass, not timed: what a pass of the target leaves in the processor's caches is nothing of the
   // source's weights. Empty: nothing is run.
   TimedPass before = {};
+  int32_t num_levels = 1;    // further passes that `level` runs one after the other
   int32_t begin_levels = 1;  // of a tree, that the first pass gives
   int32_t most_begun;        // rows of a first pass
   int32_t most_continued;    // rows of a further one
@@ -40,8 +42,9 @@ struct TimedSource {
 
 struct TimedPasses {
   TimedPass verify;
-  int32_t most_verified;  // rows
-  int32_t max_context;    // rows included, of all models
+  int32_t most_verified;                    // rows
+  std::vector<int32_t> verified_rows = {};  // that are measured, ascending to most_verified; empty: the usual ones
+  int32_t max_context;                      // rows included, of all models
   std::optional<TimedSource> draft, head;
 };
 

@@ -36,6 +36,16 @@ float ConfidenceRates::prob(Guess guess, int32_t depth) const noexcept {
   return std::min(prob_by_confidence(guess) * by_depth_[group(depth)].value(), 1.0f);
 }
 
+RateTable ConfidenceRates::table() const noexcept {
+  RateTable table;
+  for (int32_t rank = 0; rank < kNumRanks; ++rank) {
+    for (int32_t i = 0; i < kNumBuckets; ++i) table.by_confidence[rank][i] = by_confidence_[rank][i].value();
+  }
+  for (int32_t depth = 0; depth < kNumDepths; ++depth) table.by_depth[depth] = by_depth_[depth].value();
+  std::copy(kBucketEnds.begin(), kBucketEnds.end(), table.bucket_ends);
+  return table;
+}
+
 float ConfidenceRates::mean(int32_t rank) const noexcept { return means_[std::min(rank, kNumRanks - 1)].mean(); }
 
 void ConfidenceRates::record(Guess guess, int32_t depth, bool is_right) noexcept {

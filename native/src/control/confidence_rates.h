@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "control/decayed_rate.h"
+#include "device/round_kernels.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
@@ -17,11 +18,13 @@ class ConfidenceRates {
   // Of a token whose confidence is not known yet.
   float mean(int32_t rank) const noexcept;
   void record(Guess guess, int32_t depth, bool is_right) noexcept;
+  // What prob() is computed from, for a device.
+  RateTable table() const noexcept;
 
  private:
-  static constexpr int32_t kNumRanks = 4;    // first, second, third, later
-  static constexpr int32_t kNumBuckets = 8;  // of confidence
-  static constexpr int32_t kNumDepths = 4;   // 1, 2, 3 and 4, deeper
+  static constexpr int32_t kNumRanks = kNumRatedRanks;     // first, second, third, later
+  static constexpr int32_t kNumBuckets = kNumConfidences;  // of confidence
+  static constexpr int32_t kNumDepths = kNumRatedDepths;   // 1, 2, 3 and 4, deeper
 
   // Observed against foreseen. Begins with as many tokens as if all had been foreseen well.
   struct Ratio {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace pilotfish {
 
@@ -19,6 +20,18 @@ inline int32_t chain_length_within(int32_t most) noexcept {
 // The shortest of them that has at least `least` tokens; least <= 63. A pass is padded to it.
 inline int32_t chain_length_of_at_least(int32_t least) noexcept {
   return *std::lower_bound(kChainLengths.begin(), kChainLengths.end(), least);
+}
+
+// Row counts at which the cost of a padded verification changes, up to `most` rows: that of each length, and one more.
+inline std::vector<int32_t> rows_of_lengths(int32_t most) {
+  std::vector<int32_t> rows{1};
+  for (const int32_t length : kChainLengths) {
+    for (const int32_t count : {length + 1, length + 2}) {
+      if (count > rows.back() && count < most) rows.push_back(count);
+    }
+  }
+  if (most > 1) rows.push_back(most);
+  return rows;
 }
 
 // Passes of both models in recorded rounds, which are kept while they are at most so many: those used last.

@@ -86,6 +86,9 @@ class CudaDevice {
   // Greedy, or drawn from the distributions that the round's settings make of the rows.
   virtual void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) = 0;
   virtual void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) = 0;
+  // The likeliest tokens of rows, for drafts that the host makes.
+  virtual void find_likeliest(const LogitRows& rows, const LikelyMemory& memory) = 0;
+  virtual void grow_tree(const TreeStep& step, const RoundMemory& memory) = 0;
   // Of drawn tokens; `target` gives the same rows.
   virtual void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
                              const RoundMemory& memory) = 0;

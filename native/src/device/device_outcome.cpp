@@ -18,6 +18,19 @@ void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out) {
   }
 }
 
+void write_tree(const RoundOutcome& outcome, TreeLimits drafted, const ConfidenceRates& rates, Draft& out) {
+  for (int32_t i = 0; i < drafted.max_tokens; ++i) {
+    const int32_t parent = outcome.parents[i] < 0 ? TokenTree::kRoot : outcome.parents[i];
+    const int32_t depth = parent == TokenTree::kRoot ? 1 : out.tree[parent].depth + 1;
+    const Guess guess{.rank = outcome.ranks[i], .confidence = outcome.drafted_probs[i]};
+    const float prob = std::max(rates.prob(guess, depth), std::numeric_limits<float>::min());
+    const int32_t index = out.tree.add(outcome.drafted_ids[i], parent, prob);
+    out.tree.set_guess(index, guess);
+    out.tree.set_draft_row(index, outcome.draft_rows[i]);
+  }
+  for (int32_t level = 1; level < drafted.max_depth; ++level) out.count_level(kTreeRows);
+}
+
 Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser) {
   Accepted accepted;
   accepted.next_id = outcome.next_id;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "accept.h"
+#include "control/confidence_rates.h"
 #include "device/round_kernels.h"
 #include "draft.h"
 #include "sampling/token_chooser.h"
@@ -13,6 +14,9 @@ namespace pilotfish {
 
 // The drafted chain as a tree; all but its last token are in the draft's cache.
 void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out);
+
+// The drafted tree, of as many tokens as it may have; those that were continued are in the draft's cache.
+void write_tree(const RoundOutcome& outcome, TreeLimits drafted, const ConfidenceRates& rates, Draft& out);
 
 // The accepted beginning of that chain. Nothing is accepted after a token that ends the text.
 Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser);

@@ -7,15 +7,13 @@
 #include "status.h"
 
 namespace pilotfish {
-namespace {
 
-int32_t num_choices(const Model& model, int32_t num_ids) {
+int32_t DeviceRound::num_choices(const Model& model, int32_t num_ids) noexcept {
   return model.logit_ids().empty() ? std::min(num_ids, model.num_logits()) : model.num_logits();
 }
 
-}  // namespace
-
-DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, int32_t num_ids)
+DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, const LikelyRows* likely,
+                         int32_t num_ids)
     : device_(std::move(device)),
       target_(target),
       draft_(draft),
@@ -25,6 +23,7 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Mode
       outcome_(static_cast<RoundOutcome*>(device_->allocate_host(sizeof(RoundOutcome)))),
       device_settings_(memory<RoundSettings>(1)),
       ids_(target.limits().max_outputs),
+      masks_(target.limits().max_outputs, 1),
       recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }) {
   const int32_t num_logits = std::max(target.num_logits(), draft ? draft->num_logits() : 0);
   memory_ = {.settings = device_settings_,
@@ -33,6 +32,11 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Mode
              .arrivals = memory<int32_t>(1),
              .draft_rows = memory<RowDistribution>(kMaxRoundRows),
              .target_rows = memory<RowDistribution>(kMaxRoundRows)};
+  if (draft) {
+    tree_ = {.likely = likely->memory(),
+             .candidates = memory<TreeCandidate>(kMostCandidates),
+             .continued = memory<int32_t>(kTreeRows)};
+  }
   if (draft && !draft->logit_ids().empty()) {
     const std::span<const int32_t> ids = draft->logit_ids();
     std::vector<int32_t> logit_of_id(num_target_choices_, -1);
@@ -92,6 +96,11 @@ const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& se
   return run({chain.num_drafted, is_greedy});
 }
 
+const RoundOutcome& DeviceRound::run_certain(const Chain& chain, const RoundSettings& settings) {
+  set_inputs(chain, settings);
+  return run({chain.num_drafted, false, Drafted::kCertainInRound});
+}
+
 const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings,
                                         bool is_greedy) {
   target_.set_inputs(rows);
@@ -109,13 +118,26 @@ const RoundOutcome& DeviceRound::run(RoundKind kind) {
   return *outcome_;
 }
 
+bool DeviceRound::grows(TreeLimits tree, int32_t num_slots) const noexcept {
+  const int32_t num_continued = (tree.max_depth - 1) * kTreeRows;
+  return tree.max_depth >= 1 && tree.max_depth <= kMostTreeLevels && num_continued <= num_slots &&
+         tree.max_tokens <= kMostLikely * (1 + num_continued) && num_draft_choices_ >= kMostLikely &&
+         draft_->limits().max_outputs >= kTreeRows;
+}
+
+const RoundOutcome& DeviceRound::run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings,
+                                          bool is_greedy) {
+  set_inputs(chain, settings);
+  return run({chain.num_drafted, is_greedy, Drafted::kTreeInRound, num_levels});
+}
+
 void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) {
   const auto num_tokens = static_cast<int32_t>(chain.tokens.size());
   const int32_t num_rows = chain.num_drafted + 1;
   ids_[0] = chain.tokens.back();
   target_.set_inputs({.ids = std::span<const int32_t>(ids_).first(num_rows),
                       .positions = {},
-                      .tree_mask = {},
+                      .tree_mask = std::span<const uint64_t>(masks_).first(num_rows),
                       .block_table = chain.block_table,
                       .context = num_tokens - 1,
                       .num_outputs = num_rows});
@@ -139,11 +161,13 @@ void DeviceRound::enqueue(RoundKind kind) {
   const int32_t num_rows = kind.num_drafted + 1;
   device_->upload(device_settings_, settings_, sizeof *settings_);
   target_.upload();
-  const int32_t num_steps = kind.drafted == Drafted::kInRound ? kind.num_drafted : 0;
-  if (num_steps > 0) draft_->upload();
+  if (kind.num_steps() > 0) draft_->upload();
   device_->start_round(memory_);
-  for (int32_t step = 0; step < num_steps; ++step) enqueue_draft_step(step, kind.is_greedy);
-  const bool is_tree = kind.drafted == Drafted::kTreeBefore;
+  for (int32_t step = 0; step < kind.num_steps(); ++step) {
+    const bool takes_likeliest = kind.is_greedy || kind.drafted == Drafted::kCertainInRound;
+    kind.has_chain_steps() ? enqueue_draft_step(step, takes_likeliest) : enqueue_level(step, kind);
+  }
+  const bool is_tree = kind.drafted == Drafted::kTreeBefore || kind.drafted == Drafted::kTreeInRound;
   target_.enqueue(num_rows, num_rows, 0, is_tree ? Model::Sees::kTreeMask : Model::Sees::kCausal);
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
@@ -151,7 +175,7 @@ void DeviceRound::enqueue(RoundKind kind) {
                                      .num_choices = num_target_choices_},
                             .target_ids = target_.device_inputs().input_ids,
                             .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr};
-  if (kind.is_greedy || num_steps == 0) {
+  if (kind.is_greedy || kind.drafted != Drafted::kInRound || kind.num_drafted == 0) {
     device_->choose_tokens(choice, memory_, kind.is_greedy);
   } else {
     device_->accept_tokens(choice,
@@ -165,6 +189,25 @@ void DeviceRound::enqueue(RoundKind kind) {
                            memory_);
   }
   device_->download(outcome_, memory_.outcome, sizeof *outcome_);
+}
+
+void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
+  const int32_t num_rows = level == 0 ? 1 : kTreeRows;
+  draft_->enqueue(level == 0 ? 2 : num_rows, num_rows, 0, level == 0 ? Model::Sees::kCausal : Model::Sees::kTreeMask);
+  device_->find_likeliest({.logits = draft_->device_logits(),
+                           .num_rows = num_rows,
+                           .num_logits = draft_->num_logits(),
+                           .num_choices = num_draft_choices_},
+                          tree_.likely);
+  device_->grow_tree({.tree = tree_,
+                      .level = level,
+                      .num_levels = kind.num_levels,
+                      .num_nodes = kind.num_drafted,
+                      .num_choices = num_draft_choices_,
+                      .logit_ids = logit_ids_,
+                      .next = draft_->device_inputs(),
+                      .verified = target_.device_inputs()},
+                     memory_);
 }
 
 // A draft's row of logits stays where acceptance will look for it.

@@ -10,20 +10,25 @@
 #include <vector>
 
 #include "device/cuda_device.h"
+#include "device/likely_rows.h"
 #include "device/recorded_rounds.h"
 #include "device/round_kernels.h"
 #include "model/model.h"
 #include "pilotfish.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 
 class DeviceRound {
  public:
-  // The models must outlive it. `draft` may be nullptr. Ids from num_ids on are never chosen.
-  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, int32_t num_ids);
+  // The models must outlive it. `draft` may be nullptr, or has `likely`. Ids from num_ids on are never chosen.
+  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, const LikelyRows* likely,
+              int32_t num_ids);
   DeviceRound(DeviceRound&&) = delete;
   ~DeviceRound();
 
+  // The first logits of a model that may be chosen, where ids from num_ids on are padding.
+  static int32_t num_choices(const Model& model, int32_t num_ids) noexcept;
   // Whether a request's tokens can be chosen here. The others' rounds hand their logits to the host: those with
   // processors (logit bias, penalties, bans, masks), typical_p, typical acceptance or top logprobs.
   static bool serves(const pf_generate_options& options) noexcept;
@@ -44,6 +49,13 @@ class DeviceRound {
   };
   // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
+  // Where decoding samples: a chain of the draft's likeliest tokens, certain ones (accept.h).
+  const RoundOutcome& run_certain(const Chain& chain, const RoundSettings& settings);
+
+  // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
+  bool grows(TreeLimits tree, int32_t num_slots) const noexcept;
+  // A round whose chain is a tree: the likeliest num_drafted paths of up to num_levels tokens.
+  const RoundOutcome& run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings, bool is_greedy);
 
   // Verifies certain tokens (accept.h) after a sequence of num_tokens: the outcome has what each row chooses, and its
   // log-probability. The other rules of run() are this one's too.
@@ -54,6 +66,7 @@ class DeviceRound {
   const RoundOutcome& run(RoundKind kind);
   void enqueue(RoundKind kind);
   void enqueue_draft_step(int32_t step, bool is_greedy);
+  void enqueue_level(int32_t level, RoundKind kind);
   template <typename Element>
   Element* memory(size_t count);
 
@@ -67,9 +80,11 @@ class DeviceRound {
   RoundOutcome* outcome_;    // page-locked
   RoundSettings* device_settings_;
   RoundMemory memory_;
+  TreeMemory tree_{};                   // with a draft
   const int32_t* logit_ids_ = nullptr;  // of a draft that scores few tokens
   const int32_t* logit_of_id_ = nullptr;
   std::vector<int32_t> ids_;  // of the verification
+  std::vector<uint64_t> masks_;
   RecordedRounds recorded_;
 };
 

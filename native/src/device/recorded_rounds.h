@@ -11,15 +11,20 @@
 namespace pilotfish {
 
 // Where the drafted tokens of a round come from: the draft model's passes are part of the round, or it only verifies.
-enum class Drafted { kInRound, kChainBefore, kTreeBefore };
+// Where decoding samples, those of a plain chain in the round are drawn; all others are certain ones (accept.h).
+enum class Drafted { kInRound, kCertainInRound, kTreeInRound, kChainBefore, kTreeBefore };
 
 // What decides which kernels a round consists of.
 struct RoundKind {
   int32_t num_drafted;
   bool is_greedy;
   Drafted drafted = Drafted::kInRound;
+  int32_t num_levels = 0;  // of a tree in the round
 
-  int32_t num_passes() const noexcept { return drafted == Drafted::kInRound ? num_drafted + 1 : 1; }
+  // Of the draft model.
+  int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }
+  bool has_chain_steps() const noexcept { return drafted == Drafted::kInRound || drafted == Drafted::kCertainInRound; }
+  int32_t num_passes() const noexcept { return num_steps() + 1; }
   bool operator==(const RoundKind&) const = default;
 };
 

@@ -8,15 +8,27 @@ namespace pilotfish {
 
 inline constexpr int32_t kMaxRoundRows = 64;  // the last token of the sequence and up to 63 drafted ones
 
+inline constexpr int32_t kNumRatedRanks = 4;   // first, second, third, later
+inline constexpr int32_t kNumRatedDepths = 4;  // as ConfidenceRates groups them: 1, 2, 3 and 4, deeper
+inline constexpr int32_t kNumConfidences = 8;
+
+// What a drafter's confidence is worth: ConfidenceRates as a table.
+struct RateTable {
+  float by_confidence[kNumRatedRanks][kNumConfidences];
+  float by_depth[kNumRatedDepths];
+  float bucket_ends[kNumConfidences - 1];
+};
+
 // Of one round, uploaded before it.
 struct RoundSettings {
   int32_t first_position;  // index in the sequence of the first token that the round decides
   int32_t draft_position;  // the same in what the draft model sees
   float inverse_temperature;
-  int32_t top_k;    // 0: off
-  float top_p;      // 1: off
-  float min_p;      // 0: off
-  uint32_t key[2];  // of the random stream
+  int32_t top_k;         // 0: off
+  float top_p;           // 1: off
+  float min_p;           // 0: off
+  uint32_t key[2];       // of the random stream
+  RateTable rates = {};  // for trees
 };
 
 // Read back after it.
@@ -29,6 +41,8 @@ struct RoundOutcome {
   float drafted_probs[kMaxRoundRows];  // of the likeliest token of the row that each was chosen from
   int32_t chosen_ids[kMaxRoundRows];   // what each of the target's rows chooses; not with drawn drafts
   float logprobs[kMaxRoundRows];       // of the tokens that follow the rows up to next_id
+  // Of a tree's drafted tokens: as TokenTree has them.
+  int8_t parents[kMaxRoundRows], ranks[kMaxRoundRows], draft_rows[kMaxRoundRows];
 };
 
 // The processed distribution of a row, so that a token's probability can be read off its logit.
@@ -69,6 +83,22 @@ struct LogitRows {
   int32_t num_choices;  // the logits behind are padding, which is never chosen
 };
 
+inline constexpr int32_t kMostLikely = 8;
+
+// The largest logits of a row; minus infinity where it has fewer.
+struct LikelyRow {
+  float logits[kMostLikely];  // descending
+  int32_t indices[kMostLikely];
+  float log_sum;  // logarithm of the sum of exp(logit) over all that may be chosen
+};
+
+// Memory of the search for them.
+struct LikelyMemory {
+  LikelyRow* rows;    // [kMaxRoundRows]
+  LikelyRow* parts;   // [kMaxRoundRows, num_row_parts(num_logits)]
+  int32_t* arrivals;  // 0 before the first launch and after each one
+};
+
 // Inputs of a model's pass (GRAPH.md).
 struct PassInputs {
   int32_t* input_ids;
@@ -76,6 +106,7 @@ struct PassInputs {
   int32_t* seq_starts;
   int32_t* context_lens;
   int32_t* output_rows;
+  uint64_t* tree_mask;
 };
 
 // The choice of a draft step's token, which becomes the input of the draft's next pass and a row of the verification.
@@ -85,6 +116,37 @@ struct DraftStep {
   int32_t step;              // from 0
   PassInputs next;
   int32_t* target_ids;  // input_ids of the verification
+};
+
+// A tree that grows on the device: the first level has kMostLikely tokens, of each level kTreeRows are continued.
+inline constexpr int32_t kTreeRows = 8;
+inline constexpr int32_t kMostTreeLevels = 8;
+inline constexpr int32_t kMostCandidates = kMostLikely + (kMostTreeLevels - 1) * kTreeRows * kMostLikely;
+
+struct TreeCandidate {
+  int32_t id;
+  int32_t parent;     // candidate, -1: the root
+  float confidence;   // the draft's probability of it after its parent
+  float path_prob;    // that the target agrees as far as this
+  int32_t draft_row;  // slot of the draft's cache, counted from the root; 0: not continued
+  uint64_t mask;      // slots that it sees
+};
+
+struct TreeMemory {
+  LikelyMemory likely;        // of the level's rows
+  TreeCandidate* candidates;  // [kMostCandidates] level by level
+  int32_t* continued;         // [kTreeRows] candidates that the level's rows are
+};
+
+// What comes after a level's pass: the next level's inputs or, after the last one, the verification's.
+struct TreeStep {
+  TreeMemory tree;
+  int32_t level;  // from 0
+  int32_t num_levels;
+  int32_t num_nodes;
+  int32_t num_choices;
+  const int32_t* logit_ids;  // [num_choices] the token of each logit; null: its index
+  PassInputs next, verified;
 };
 
 // The choice of each row of a verification. As far as the drafted tokens of a chain are the chosen ones they are

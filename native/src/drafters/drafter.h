@@ -38,6 +38,11 @@ struct DraftRequest {
   TokenChooser& chooser;
   const RandomStream& random;
   const std::atomic<bool>& cancelled;
+
+  // Whether a few of the likeliest tokens of each row are all that the draft needs: `most` at most.
+  bool needs_likeliest_only(int32_t most) const noexcept {
+    return chooser.is_greedy() && !chooser.changes_scores() && shape.most_children() <= most;
+  }
 };
 
 class Drafter {

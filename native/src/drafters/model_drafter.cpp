@@ -61,7 +61,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
     picked_from_ = nullptr;
     for (size_t i = 0; i < level_.size(); ++i) {
       const size_t first = candidates_.size();
-      expand(request, logits->row(static_cast<int32_t>(i)), level_[i], out);
+      expand(request, *logits, static_cast<int32_t>(i), level_[i], out);
       if (request.shape.is_sparse()) place(request.shape, level_[i], first);
     }
     settle(request.shape, tree);
@@ -74,7 +74,7 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
   }
 }
 
-void ModelDrafter::expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out) {
+void ModelDrafter::expand(const DraftRequest& request, const Logits& rows, int32_t row, int32_t parent, Draft& out) {
   const int32_t depth = parent == TokenTree::kRoot ? 0 : out.tree[parent].depth;
   const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : shape_tokens_[parent];
   int32_t count = request.shape.is_sparse() ? request.shape.num_children(shape_token) : request.shape.width(depth);
@@ -83,6 +83,11 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
     count = std::min(count, room);
   }
   if (count <= 0) return;
+  if (!rows.likeliest.empty()) {
+    pick(rows.likeliest[row]);
+    return add_picked(request, parent, count, out.tree);
+  }
+  const std::span<const float> logits = rows.row(row);
   // Medusa's heads score a level in one row for all of its tokens.
   if (logits.data() == picked_from_ && count <= static_cast<int32_t>(picked_.size())) {
     return add_picked(request, parent, count, out.tree);
@@ -96,20 +101,20 @@ void ModelDrafter::expand(const DraftRequest& request, std::span<const float> lo
     pick(logits, rows_.logit_ids(), scale, count);
     return add_picked(request, parent, count, out.tree);
   }
-  const std::span<const float> row = by_token(logits);
+  const std::span<const float> by_id = by_token(logits);
   if (request.chooser.is_greedy()) {
-    const std::span<const float> scores = request.chooser.scores(row, prefix);
+    const std::span<const float> scores = request.chooser.scores(by_id, prefix);
     if (scores.empty()) return;  // the draft scores no token that may follow
     const float scale = 1 / exp_sum(scores, find_peak(scores).value, 1);
     pick(scores, {}, scale, count);
     add_picked(request, parent, count, out.tree);
   } else if (request.shape.is_dynamic()) {
-    if (!request.chooser.distribution(row, prefix, scratch_)) return;
+    if (!request.chooser.distribution(by_id, prefix, scratch_)) return;
     pick(scratch_.probs, scratch_.ids, 0, count);
     add_picked(request, parent, count, out.tree);
   } else {
     picked_from_ = nullptr;
-    draw_children(request, row, prefix, parent, count, out);
+    draw_children(request, by_id, prefix, parent, count, out);
   }
 }
 
@@ -132,6 +137,16 @@ void ModelDrafter::pick(std::span<const float> values, std::span<const int32_t> 
   for (const Peak& peak : found) {
     const float confidence = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
     picked_.push_back({ids.empty() ? peak.index : ids[peak.index], confidence});
+  }
+}
+
+void ModelDrafter::pick(const LikelyRow& found) {
+  picked_.clear();
+  picked_from_ = nullptr;
+  const std::span<const int32_t> ids = rows_.logit_ids();
+  for (int32_t rank = 0; rank < kMostLikely && std::isfinite(found.logits[rank]); ++rank) {
+    const int32_t index = found.indices[rank];
+    picked_.push_back({ids.empty() ? index : ids[index], std::exp(found.logits[rank] - found.log_sum)});
   }
 }
 

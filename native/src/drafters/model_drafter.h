@@ -47,12 +47,13 @@ class ModelDrafter : public Drafter {
 
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
-  void expand(const DraftRequest& request, std::span<const float> logits, int32_t parent, Draft& out);
+  void expand(const DraftRequest& request, const Logits& rows, int32_t row, int32_t parent, Draft& out);
   // Says which tokens of a sparse shape the candidates from `first` on are, the children of the tree's token `parent`.
   void place(const TreeShape& shape, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
   void pick(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t count);
+  void pick(const LikelyRow& found);
   // Adds the first `count` of those picked.
   void add_picked(const DraftRequest& request, int32_t parent, int32_t count, const TokenTree& tree);
   // The logits in the order of token ids; minus infinity for tokens that the model does not score.

@@ -1,14 +1,16 @@
 // Trees are drafted with a small model that shares the target's vocabulary: its rows are the sequence's tokens.
 #pragma once
 
+#include "device/likely_rows.h"
 #include "drafters/draft_rows.h"
 
 namespace pilotfish {
 
 class ModelRows final : public DraftRows {
  public:
-  // `model` must outlive it.
-  ModelRows(Model& model, int32_t prefill_chunk) : model_(model), prefill_chunk_(prefill_chunk) {}
+  // `model` must outlive it, as must `likely`, which finds the likeliest of its tokens on a device; nullptr on the CPU.
+  ModelRows(Model& model, int32_t prefill_chunk, LikelyRows* likely)
+      : model_(model), prefill_chunk_(prefill_chunk), likely_(likely) {}
 
   Source source() const noexcept override { return Source::kDraft; }
   int32_t num_logits() const noexcept override { return model_.num_logits(); }
@@ -21,8 +23,11 @@ class ModelRows final : public DraftRows {
   // The model sees a sequence of its own, which begins with request.first_token: the blocks of that.
   std::span<const int32_t> table(const DraftRequest& request) const noexcept;
 
+  Logits run(const DraftRequest& request, const Pass& pass);
+
   Model& model_;
   const int32_t prefill_chunk_;
+  LikelyRows* const likely_;
 };
 
 }  // namespace pilotfish

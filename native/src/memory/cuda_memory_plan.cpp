@@ -113,7 +113,8 @@ uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 uint64_t round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
   const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
   const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
-  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + kSmall;
+  const uint64_t likely = uint64_t{kMaxRoundRows} * (1 + num_row_parts(max_logits)) * sizeof(LikelyRow);
+  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + likely + kSmall;
 }
 
 }  // namespace

@@ -207,7 +207,8 @@ PassInputs Model::device_inputs() const noexcept {
           .position_ids = ints(buffers_.position_ids),
           .seq_starts = ints(buffers_.seq_starts),
           .context_lens = ints(buffers_.context_lens),
-          .output_rows = ints(buffers_.output_rows)};
+          .output_rows = ints(buffers_.output_rows),
+          .tree_mask = static_cast<uint64_t*>(buffers_.bound(buffers_.tree_mask.data()))};
 }
 
 void Model::enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output, Sees sees) {
@@ -228,8 +229,8 @@ void Model::start(const Pass& pass) {
   run(num_rows, pass.tree_mask.empty(), pass.num_outputs);
 }
 
-void Model::forward_on_device(const Pass& pass) {
-  start(pass);
+void Model::forward_on_device(const Pass& pass, int32_t num_times) {
+  for (int32_t i = 0; i < num_times; ++i) start(pass);
   device_->synchronize();
 }
 

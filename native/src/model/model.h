@@ -28,7 +28,8 @@ struct Logits {
   const float* data;  // [num_rows, width]
   int32_t num_rows;
   int32_t width;
-  bool is_one_row = false;  // `data` is one row, which stands for all
+  bool is_one_row = false;                    // `data` is one row, which stands for all
+  std::span<const LikelyRow> likeliest = {};  // [num_rows] in place of `data`, where nothing else was asked for
 
   std::span<const float> row(int32_t index) const {
     return {data + (is_one_row ? 0 : size_t(index) * width), size_t(width)};
@@ -84,8 +85,10 @@ class Model {
   // Sets the inputs of a pass in host memory; upload() enqueues their copy to the device.
   void set_inputs(const Pass& pass);
   void upload() const { buffers_.upload(); }
-  // forward() whose logits stay there, and which waits for the device.
-  void forward_on_device(const Pass& pass);
+  // forward() without waiting, whose logits stay there.
+  void start(const Pass& pass);
+  // forward() so many times, one after the other, whose logits stay there; then waits for the device.
+  void forward_on_device(const Pass& pass, int32_t num_times);
   // Enqueues a pass over the inputs on the device: a causal one, or one whose rows see what the tree mask says. Its
   // outputs' logits go to row first_output and on.
   enum class Sees { kCausal, kTreeMask };
@@ -106,7 +109,6 @@ class Model {
   // Runs the session over what is bound; on a device without waiting, from a recorded graph where the shape was seen.
   void run(int32_t num_rows, bool causal, int32_t num_outputs);
   void run_session();
-  void start(const Pass& pass);
   void bind_fixed_inputs();
   void bind_rows(int32_t num_rows, bool causal);
   void bind_outputs(int32_t num_outputs, int32_t first_output = 0);

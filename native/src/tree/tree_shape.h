@@ -35,6 +35,8 @@ class TreeShape {
   int32_t depth() const noexcept { return depth_; }
   // Children of a token of this depth, the root's is 0; at most this many for a dynamic shape. Not of a sparse shape.
   int32_t width(int32_t depth) const noexcept { return is_dynamic_ ? kMostChildren : widths_[depth]; }
+  // Of any token.
+  int32_t most_children() const noexcept;
 
  private:
   // More siblings are never among the likeliest 63 paths in practice, and each costs a search through the logits.
@@ -82,6 +84,14 @@ inline TreeShape TreeShape::sparse(std::span<const int32_t> parents) noexcept {
     shape.depth_ = depths[i];
   }
   return shape;
+}
+
+inline int32_t TreeShape::most_children() const noexcept {
+  if (is_dynamic_) return kMostChildren;
+  const auto most = [](const auto& counts, int32_t size) {
+    return size == 0 ? 0 : *std::max_element(counts.begin(), counts.begin() + size);
+  };
+  return is_sparse_ ? most(num_children_, num_tokens_ + 1) : most(widths_, depth_);
 }
 
 inline TreeShape TreeShape::dynamic(int32_t num_tokens, int32_t depth) noexcept {

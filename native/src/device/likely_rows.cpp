@@ -1,0 +1,36 @@
+#include "device/likely_rows.h"
+
+namespace pilotfish {
+
+LikelyRows::LikelyRows(std::shared_ptr<CudaDevice> device, Model& model, int32_t num_choices)
+    : device_(std::move(device)),
+      model_(model),
+      num_choices_(num_choices),
+      rows_(device_, sizeof(LikelyRow) * kMaxRoundRows),
+      parts_(device_, sizeof(LikelyRow) * kMaxRoundRows * num_row_parts(num_choices)),
+      arrivals_(device_, sizeof(int32_t)),
+      host_rows_(static_cast<LikelyRow*>(device_->allocate_host(sizeof(LikelyRow) * kMaxRoundRows))) {
+  device_->fill(arrivals_.data(), 0, sizeof(int32_t), sizeof(int32_t), 1);
+}
+
+LikelyRows::~LikelyRows() { device_->release_host(host_rows_); }
+
+LikelyMemory LikelyRows::memory() const noexcept {
+  return {.rows = reinterpret_cast<LikelyRow*>(rows_.data()),
+          .parts = reinterpret_cast<LikelyRow*>(parts_.data()),
+          .arrivals = reinterpret_cast<int32_t*>(arrivals_.data())};
+}
+
+std::span<const LikelyRow> LikelyRows::forward(const Pass& pass) {
+  model_.start(pass);
+  device_->find_likeliest({.logits = model_.device_logits(),
+                           .num_rows = pass.num_outputs,
+                           .num_logits = model_.num_logits(),
+                           .num_choices = num_choices_},
+                          memory());
+  device_->download(host_rows_, memory().rows, sizeof(LikelyRow) * pass.num_outputs);
+  device_->synchronize();
+  return {host_rows_, size_t(pass.num_outputs)};
+}
+
+}  // namespace pilotfish
