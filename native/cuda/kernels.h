@@ -14,8 +14,8 @@ namespace pilotfish::cuda {
 /// Rows (tokens) that one pass of the low-bit linear takes at most.
 inline constexpr int kMaxLinearRows = 64;
 
-/// Integer weights with one f16 scale a block of 32 input columns, kInt4Asym with an f16 offset beside it; or plain f16.
-/// `native/GRAPH.md` gives the packed bytes.
+/// Integer weights with one f16 scale a block of 32 input columns, kInt4Asym with an f16 offset beside it; or plain
+/// f16. `native/GRAPH.md` gives the packed bytes.
 enum class WeightFormat { kInt4, kInt4Asym, kInt8, kF16 };
 
 /// What decides how work is divided: read from the device once, at load.
@@ -152,8 +152,8 @@ enum class CacheType { kF16, kInt8 };
 struct AttentionShape {
   int num_heads;
   int num_kv_heads;
-  int head_dim;  // a multiple of 8, of 16 for an int8 cache; at most kMaxHeadDim
-  int rotary_dim;  // a multiple of 4
+  int head_dim;         // a multiple of 8, of 16 for an int8 cache; at most kMaxHeadDim
+  int rotary_dim;       // a multiple of 4
   bool is_interleaved;  // pairs rotate instead of halves
   float scale;
   int sliding_window;  // 0: none
@@ -192,10 +192,10 @@ struct PagedAttention {
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
 
 /// Normalises and rotates the rows' queries and keys, writes keys and values into the cache and attends over it. A
-/// row's bits depend on its query and on the keys and values it sees, in their order, alone: keys are taken by 32 with a
-/// softmax of their own, by 128 into a split, and splits are added in order, whoever computes them.
-/// Reads ahead: the inputs but qkv, and the slots of the cache that this pass does not write, must be complete before
-/// the first kernel of the pass is launched.
+/// row's bits depend on its query and on the keys and values it sees, in their order, alone: keys are taken by 32 with
+/// a softmax of their own, by 128 into a split, and splits are added in order, whoever computes them. Reads ahead: the
+/// inputs but qkv, and the slots of the cache that this pass does not write, must be complete before the first kernel
+/// of the pass is launched.
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);
 
 // ---- a round ----
