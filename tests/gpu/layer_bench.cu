@@ -146,9 +146,9 @@ class Model {
                       queries_ = filled<__half>(64 * sizes_.hidden);
   DeviceArray<float> squares_ = filled<float>(64 * num_square_parts(sizes_.hidden));
   DeviceArray<float> partials_{size_t{132} * 3 * 8 * 32 * 64};
-  DeviceArray<float> splits_{
-      attention_partial_bytes({sizes_.heads, sizes_.heads, kHeadDim, 0, false, 0, 0, 0, 0}, 64, kMaxBlocks, kBlockSize) /
-      4};
+  DeviceArray<float> splits_{attention_partial_bytes({sizes_.heads, sizes_.heads, kHeadDim, 0, false, 0, 0, 0, 0}, 64,
+                                                     kMaxBlocks, kBlockSize) /
+                             4};
   DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64};
 };
 

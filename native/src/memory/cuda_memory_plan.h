@@ -10,8 +10,8 @@
 namespace pilotfish {
 
 // What the driver takes for a context, before anything is loaded; what ONNX Runtime's provider and the kernels of both
-// libraries take; and a captured pass. Measured on an H200 (263 MiB, and 33 for the stack that cuda_device.cpp leaves; 90
-// MiB; 0.13 to 0.3 MiB a pass), with some room.
+// libraries take; and a captured pass. Measured on an H200 (263 MiB, and 33 for the stack that cuda_device.cpp leaves;
+// 90 MiB; 0.13 to 0.3 MiB a pass), with some room.
 inline constexpr uint64_t kCudaContextBytes = uint64_t{304} << 20;
 inline constexpr uint64_t kCudaProviderBytes = uint64_t{104} << 20;
 inline constexpr uint64_t kRecordedPassBytes = uint64_t{3} << 17;

@@ -1,0 +1,209 @@
+// A sequence of tokens with their projections and a cache, whose passes run on the GPU and, for comparison, in double.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "gpu_test.h"
+
+namespace pilotfish::cuda::test {
+
+inline constexpr int kBlockSize = 32;
+inline int failures = 0;
+
+struct Case {
+  const char* name;
+  AttentionShape shape;
+  int num_tokens;  // of the whole sequence
+  bool with_norms = false;
+  CacheType cache = CacheType::kF16;
+
+  size_t cache_bytes(int num_blocks) const {
+    const size_t row = cache == CacheType::kF16 ? 2 * shape.head_dim : shape.head_dim + 2;
+    return static_cast<size_t>(num_blocks) * kBlockSize * shape.num_kv_heads * row;
+  }
+};
+
+/// As an int8 cache keeps a head.
+inline void quantise(std::vector<double>& head) {
+  double most = 0;
+  for (const double value : head) most = std::max(most, std::fabs(value));
+  const double scale = __half2float(__float2half(static_cast<float>(most) / 127.0f));
+  for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -127.0, 127.0));
+}
+
+/// A sequence of tokens with their projections, and a cache that passes write and read.
+class Sequence {
+ public:
+  Sequence(const Case& c, uint64_t seed)
+      : case_(c),
+        max_blocks_((c.num_tokens + 80) / kBlockSize + 2),
+        width_((c.shape.num_heads + 2 * c.shape.num_kv_heads) * c.shape.head_dim),
+        qkv_(random_floats(static_cast<size_t>(c.num_tokens) * width_, seed)),
+        norms_{random_floats(c.shape.head_dim, seed + 1), random_floats(c.shape.head_dim, seed + 2)},
+        qkv_device_(qkv_),
+        q_norm_(norms_[0]),
+        k_norm_(norms_[1]),
+        cos_(angles(true)),
+        sin_(angles(false)),
+        cos_device_(cos_),
+        sin_device_(sin_),
+        table_(shuffled(max_blocks_, seed)),
+        table_device_(table_),
+        keys_(c.cache_bytes(max_blocks_)),
+        values_(keys_.size()),
+        queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
+        partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
+    CUDA_CHECK(read_device_limits(&limits_));
+  }
+
+  size_t row_floats() const { return static_cast<size_t>(case_.shape.num_heads) * case_.shape.head_dim; }
+
+  /// Tokens `ids` (rows of qkv) after `context` committed ones, at the given positions; masks empty: causal.
+  std::vector<float> pass(int context, const std::vector<int>& ids, const std::vector<int32_t>& positions,
+                          const std::vector<uint64_t>& masks) {
+    const int rows = static_cast<int>(ids.size());
+    std::vector<float> packed;
+    for (const int id : ids)
+      packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
+    const DeviceArray<float> qkv(packed), out(rows * row_floats());
+    const DeviceArray<__half> halves(out.size());
+    const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
+        lengths(std::vector<int32_t>{context});
+    const DeviceArray<uint64_t> mask(masks);
+    PagedAttention a = {};
+    a.shape = case_.shape;
+    a.num_rows = rows;
+    a.num_seqs = 1;
+    a.max_blocks = max_blocks_;
+    a.block_size = kBlockSize;
+    a.cache_type = case_.cache;
+    a.qkv = qkv.get();
+    a.position_ids = position_ids.get();
+    a.seq_starts = starts.get();
+    a.context_lens = lengths.get();
+    a.block_table = table_device_.get();
+    a.tree_mask = masks.empty() ? nullptr : mask.get();
+    a.cos = cos_device_.get();
+    a.sin = sin_device_.get();
+    a.q_norm = case_.with_norms ? q_norm_.get() : nullptr;
+    a.k_norm = case_.with_norms ? k_norm_.get() : nullptr;
+    a.key_cache = keys_.get();
+    a.value_cache = values_.get();
+    a.queries = queries_.get();
+    a.partials = partials_.get();
+    a.out = out.get();
+    a.halves_out = halves.get();
+    a.num_sms = limits_.num_sms;
+    CUDA_CHECK(launch_paged_attention(a, nullptr));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const std::vector<float> result = out.read();
+    const std::vector<__half> copy = halves.read();
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (__half2float(copy[i]) == __half2float(__float2half(result[i]))) continue;
+      std::printf("FAILED %s: f16 copy differs at %zu of %zu: %g, %g\n", case_.name, i, result.size(), result[i],
+                  __half2float(copy[i]));
+      ++failures;
+      break;
+    }
+    return result;
+  }
+
+  std::vector<float> chain(int context, int rows) {
+    std::vector<int> ids(rows);
+    std::iota(ids.begin(), ids.end(), context);
+    return pass(context, ids, {ids.begin(), ids.end()}, {});
+  }
+
+  /// Token `id` in double, after tokens path[0..]; path ends with id.
+  std::vector<double> oracle(const std::vector<int>& path) const {
+    const AttentionShape& s = case_.shape;
+    const int last = static_cast<int>(path.size()) - 1, group = s.num_heads / s.num_kv_heads;
+    const int first = s.sliding_window ? std::max(0, last - s.sliding_window + 1) : 0;
+    std::vector<double> out(row_floats());
+    parallel_for(s.num_heads, [&](int head) {
+      const std::vector<double> query = prepared(path[last], head, last, true);
+      std::vector<double> scores;
+      for (int i = first; i <= last; ++i) {
+        std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
+        if (case_.cache == CacheType::kInt8) quantise(key);
+        double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
+        if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
+        scores.push_back(score);
+      }
+      const double maximum = *std::max_element(scores.begin(), scores.end());
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - maximum);
+      for (int i = first; i <= last; ++i) {
+        const float* source = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
+        std::vector<double> value(source, source + s.head_dim);
+        if (case_.cache == CacheType::kInt8) quantise(value);
+        for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
+      }
+    });
+    return out;
+  }
+
+ private:
+  static std::vector<int32_t> shuffled(int count, uint64_t seed) {
+    std::vector<int32_t> table(count);
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937_64(seed));
+    return table;
+  }
+  std::vector<float> angles(bool cosine) const {
+    std::vector<float> table;
+    const int half = case_.shape.rotary_dim / 2;
+    for (int position = 0; position < case_.num_tokens + 80; ++position) {
+      for (int i = 0; i < half; ++i) {
+        const double angle = position * std::pow(10000.0, -static_cast<double>(i) / half);
+        table.push_back(static_cast<float>(cosine ? std::cos(angle) : std::sin(angle)));
+      }
+    }
+    return table;
+  }
+  const float* head_of(int token, int index) const {
+    return &qkv_[static_cast<size_t>(token) * width_ + index * case_.shape.head_dim];
+  }
+  std::vector<double> prepared(int token, int index, int position, bool is_query) const {
+    const AttentionShape& s = case_.shape;
+    const float* source = head_of(token, index);
+    std::vector<double> head(source, source + s.head_dim);
+    if (case_.with_norms) {
+      const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
+      for (int d = 0; d < s.head_dim; ++d) {
+        head[d] *= norms_[is_query ? 0 : 1][d] / std::sqrt(squares / s.head_dim + s.norm_epsilon);
+      }
+    }
+    const int half = s.rotary_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      double& a = head[s.is_interleaved ? 2 * i : i];
+      double& b = head[s.is_interleaved ? 2 * i + 1 : half + i];
+      const double c = cos_[static_cast<size_t>(position) * half + i],
+                   sn = sin_[static_cast<size_t>(position) * half + i];
+      const double rotated = a * c - b * sn;
+      b = b * c + a * sn;
+      a = rotated;
+    }
+    return head;
+  }
+
+  Case case_;
+  int max_blocks_;
+  int width_;
+  std::vector<float> qkv_;
+  std::vector<float> norms_[2];
+  DeviceArray<float> qkv_device_, q_norm_, k_norm_;
+  std::vector<float> cos_, sin_;
+  DeviceArray<float> cos_device_, sin_device_;
+  std::vector<int32_t> table_;
+  DeviceArray<int32_t> table_device_;
+  DeviceArray<uint8_t> keys_, values_;
+  DeviceArray<__half> queries_;
+  DeviceArray<float> partials_;
+  DeviceLimits limits_;
+};
+
+}  // namespace pilotfish::cuda::test
