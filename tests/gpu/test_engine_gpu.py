@@ -122,6 +122,22 @@ def test_a_prefix_is_not_computed_again(tiny_engine: Engine) -> None:
     tiny_engine.check()
 
 
+def test_a_prompt_has_the_same_bits_at_once_and_in_pieces(any_engine: Engine) -> None:
+    """Other kernels compute a prompt's 190 rows than the 126 behind a reused prefix of few rows."""
+    ids = prompt(any_engine, 190)
+    options: dict[str, Any] = {"max_new_tokens": 8, "logprobs": 2, "num_draft_tokens": 0, "ignore_eos": True}
+    any_engine.generate(ids[:64], **options)
+    with any_engine.stream(ids, **options) as stream:
+        pieces = list(stream)
+        assert stream.stats.num_prefilled_target < len(ids)
+    with any_engine.stream(ids, reuse_prefix=False, **options) as stream:
+        whole = list(stream)
+        assert stream.stats.num_prefilled_target == len(ids)
+    assert [event.token_id for event in pieces] == [event.token_id for event in whole]
+    assert [event.logprob for event in pieces] == [event.logprob for event in whole]
+    assert [event.top_logprobs for event in pieces] == [event.top_logprobs for event in whole]
+
+
 def test_logprobs_are_of_the_targets_logits(tiny_engine: Engine) -> None:
     ids = prompt(tiny_engine, 30)
     found = {}
