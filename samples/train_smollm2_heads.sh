@@ -13,7 +13,7 @@
 #   flags    such as --time-limit 540, --self-text-steps 10000, --initial-head OTHER, or
 #            --text-steps 2500 for the first stage on ordinary text, which is left out here
 #
-# Several runs may share one GPU. samples/smollm2-heads.md has the numbers of these commands, and what they lack.
+# Several runs may share one GPU. samples/smollm2-heads.md has the numbers of heads of these shapes, and what they lack.
 set -eu
 
 if [ $# -lt 5 ]; then
@@ -23,9 +23,9 @@ fi
 kind=$1 target=$2 text=$3 prompts=$4 out=$5
 shift 5
 case $kind in
-eagle) own="--unroll 5 --decay 0.85 --draft-vocab 8192 --self-text-steps 1150 --self-text-rate 1e-3" ;;
-medusa) own="--num-heads 4 --blocks 3 --decay 0.9 --self-text-steps 400 --self-text-rate 1e-3" ;;
-mlp) own="--stages 3 --inner 256 --self-text-steps 450 --self-text-rate 2e-3" ;;
+eagle) own="--unroll 4 --decay 0.85 --ffn 3072 --draft-vocab 16384 --self-text-steps 2800 --self-text-rate 2e-3" ;;
+medusa) own="--num-heads 4 --blocks 3 --decay 0.9 --self-text-steps 700 --self-text-rate 2e-3" ;;
+mlp) own="--stages 3 --inner 256 --decay 1 --self-text-steps 800 --self-text-rate 2e-3" ;;
 *)
     echo "KIND is $kind; choose eagle, medusa or mlp" >&2
     exit 2
@@ -37,7 +37,7 @@ export HF_HUB_OFFLINE=1
 # shellcheck disable=SC2086  # the recipe is several flags
 exec python -m pilotfish.exporter.training "$kind" \
     --target "$target" --data "$text" --out "$out" --evaluation-prompts "$prompts" ${WRITTEN:+--written "$WRITTEN"} \
-    $own --text-steps 0 --self-text-length 1024 --self-text-warmup 40 --batch-tokens 32768 \
-    --write-tokens 6500000 --write-batch 2560 --write-prompt 512 --write-answer 384 \
-    --write-temperatures 0,0,0,0.8 --excerpt-share 0.4 --evaluate-every 100 --checkpoint-every 300 --patience 1000 \
+    $own --optimizer muon --text-steps 0 --self-text-length 1536 --self-text-warmup 60 --batch-tokens 49152 \
+    --write-tokens 8000000 --write-batch 2560 --write-prompt 1152 --write-answer 256 \
+    --write-temperatures 0 --excerpt-share 0.4 --evaluate-every 100 --checkpoint-every 300 --patience 1000 \
     --seed 0 "$@"
