@@ -63,6 +63,12 @@ class Terminal:
         text, _, self._unread = self._unread.partition(end)
         return text
 
+    def interrupt_until(self, end: bytes) -> None:
+        """Ctrl-C until ``end`` comes: readline shows its prompt before it waits, where alone a signal wakes it."""
+        while not select.select([self._master], [], [], 1)[0]:
+            self.send(INTERRUPT)
+        self.read_until(end)
+
     def read_some(self) -> None:
         """Waits for the first byte."""
         assert select.select([self._master], [], [], DEADLINE_SECONDS)[0]

@@ -39,9 +39,7 @@ def test_a_conversation_at_a_terminal(terminal: Terminal) -> None:
     terminal.send(b"/stats\n")
     terminal.read_until(b"new tokens at")
     terminal.read_until(b"> ")
-    time.sleep(SECONDS_A_ROUND)  # readline shows its prompt just before it begins to wait, where signals wake it
-    terminal.send(INTERRUPT)  # with no answer to end
-    terminal.read_until(b"> ")
+    terminal.interrupt_until(b"> ")  # with no answer to end
     terminal.send(b"/system be brief\n")
     terminal.read_until(b"system message set")
     terminal.read_until(b"> ")

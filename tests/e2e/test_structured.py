@@ -198,7 +198,7 @@ def test_the_command_has_it(tiny_bundle: Path, tmp_path: Path, cli: CommandLine)
     assert cli("run", tiny_bundle, "x", "--grammar", grammar).out in ("a\n", "b\n")
     missing = cli("run", tiny_bundle, "x", "--json-schema", tmp_path / "nothing.json")
     assert missing.exit_code == 2
-    assert "nothing.json cannot be read" in missing.err
+    assert "nothing.json' cannot be read" in missing.err
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -175,7 +175,7 @@ def test_typical_acceptance_is_labelled_lossy(wide: Engine) -> None:
         ({"tree": "-".join(["1"] * 64)}, "tree has 64 levels"),
         ({"tree": "3-2", "tree_nodes": 4}, "tree_nodes is 4, but only tree="),
         ({"tree_depth": 4}, "tree_depth is 4, but only tree="),
-        ({"tree": "dynamic", "tree_nodes": 0}, r"tree_nodes is 0, must be an integer in 1\.\.33"),
+        ({"tree": "dynamic", "tree_nodes": 0}, r"tree_nodes is 0, must be an integer in 1\.\.63"),
         ({"tree": "dynamic", "tree_nodes": 34}, r"tree_nodes is 34, must be an integer in 1\.\.33"),
         ({"tree": "dynamic", "tree_nodes": 4, "tree_depth": 5}, r"tree_depth is 5, must be an integer in 1\.\.4"),
         ({"tree": "3-2", "num_draft_tokens": 4}, "tree is '3-2' and num_draft_tokens 4: give one"),
