@@ -122,7 +122,7 @@ typedef struct {
   uint64_t target_cache_bytes;
   uint64_t draft_cache_bytes;
   uint64_t activation_bytes; /* widest pass, logits included */
-  uint64_t runtime_bytes;    /* ONNX Runtime and this library */
+  uint64_t runtime_bytes;    /* ONNX Runtime and this library; on a GPU the driver's context with their part of it */
   uint64_t total_bytes;
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
   int32_t is_calibrated;       /* 1: the costs of passes were measured, at this load or an earlier one */
