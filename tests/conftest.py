@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 THREADS = 2
+# Few tests that take minutes: they begin first, so that no process is left alone with them in the end.
+LONG_FILES = ("test_sampled_distribution.py", "test_draft_vocabulary.py", "test_field_issues_memory.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of LONG_FILES first, and all others as they are."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
 
 
 @pytest.fixture(scope="session", autouse=True)
