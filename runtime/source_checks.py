@@ -24,17 +24,8 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
     Raises:
         InvalidArgumentError: a source that is not there, or that does not draft such a tree.
     """
-    if options.tree is not None and options.source in ("plain", "lookup"):
-        raise InvalidArgumentError(
-            f"tree is {options.tree!r}, but the source {options.source!r}: the draft model or the head drafts it"
-        )
-    if options.tree not in (None, DYNAMIC) and options.source.startswith("lookup"):
-        raise InvalidArgumentError(
-            f"tree is {options.tree!r}, but the source {options.source!r}: "
-            "only a dynamic tree has places for looked-up tokens"
-        )
-    if is_medusa and options.source == "draft":
-        raise InvalidArgumentError(f"tree is {options.tree!r}, but the source 'draft': only heads draft such a tree")
+    if options.tree is not None:
+        _check_tree(options.tree, options.source, is_medusa=is_medusa)
     by_head = is_medusa or options.source in ("head", "lookup+head")
     if by_head and not has_head:
         what = f"tree is {options.tree!r}" if options.source == "auto" else f"source is {options.source!r}"
@@ -56,3 +47,17 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
             f"num_draft_tokens is {options.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
             "or name the source 'lookup'"
         )
+
+
+def _check_tree(tree: str, source: str, *, is_medusa: bool) -> None:
+    """Refuses a tree that the source, whatever the bundle has, does not draft."""
+    if source in ("plain", "lookup"):
+        raise InvalidArgumentError(
+            f"tree is {tree!r}, but the source {source!r}: the draft model or the head drafts it"
+        )
+    if tree != DYNAMIC and source.startswith("lookup"):
+        raise InvalidArgumentError(
+            f"tree is {tree!r}, but the source {source!r}: only a dynamic tree has places for looked-up tokens"
+        )
+    if is_medusa and source == "draft":
+        raise InvalidArgumentError(f"tree is {tree!r}, but the source 'draft': only heads draft such a tree")
