@@ -24,7 +24,7 @@ struct Shape {
   static constexpr bool kSharedOffsets = kTokenTiles > 1;
   /// One warp that copies activations is the limit from 16 rows on. A scheduler has 16384 registers and every fourth
   /// warp: 12 warps may have 168.
-  static constexpr int kActivationWarps = kTokenTiles == 1 ? 1 : 3;
+  static constexpr int kActivationWarps = kTokenTiles == 1 ? 1 : kTokenTiles == 2 ? 2 : 3;
   static constexpr int kRegisters = kTokenTiles == 1 ? 96 : 168;
   static constexpr int kThreads = (kConsumerWarps + 1 + kActivationWarps) * kWarpSize;
 };
