@@ -14,6 +14,7 @@ constexpr float kMostLookupShare = 0.5f;
 
 // Credit, as a share of the time of plain decoding: of what is to be generated at first, and of what was later.
 constexpr double kFirstCredit = 0.016;
+constexpr double kRecalledCredit = 0.05;  // at most, of what earlier requests earned
 constexpr int32_t kLeastCreditedTokens = 64;
 constexpr int32_t kMostCreditedTokens = 512;
 constexpr double kCreditARound = 0.008;
@@ -41,7 +42,8 @@ Controller::Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_
   }
   guess_rate();
   plain_seconds_ = costs.verify.at(1, context);
-  credit_ = kFirstCredit * std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens) * plain_seconds_;
+  output_seconds_ = std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens) * plain_seconds_;
+  credit_ = kFirstCredit * output_seconds_;
 }
 
 void Controller::guess_rate() noexcept {
@@ -60,8 +62,9 @@ void Controller::recall(DraftMemory& memory) noexcept {
     is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
   }
   if (is_hopeless) credit_ *= kShareOfHopeless;
-  credit_ += memory.credit * plain_seconds_;
-  memory.credit = 0;  // until it is given back, no other request spends it
+  const double recalled = std::min(memory.credit, kRecalledCredit * output_seconds_ / plain_seconds_);
+  credit_ += recalled * plain_seconds_;
+  memory.credit -= recalled;  // until it is given back, no other request spends it
   guess_rate();
 }
 

@@ -131,6 +131,7 @@ class Controller final : public DraftPace {
   DecayedRate cost_;
   // Seconds, by the costs, that trials may still lose against plain decoding; they earn what they gain.
   double credit_ = 0;
+  double output_seconds_ = 0;  // of plain decoding of all that may be generated
 
   // Of the planned round.
   RoundPlan planned_;

@@ -1,6 +1,7 @@
 #include "lookup/lookup_rates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -11,6 +12,8 @@ constexpr size_t kLengths = 7;
 constexpr size_t kKinds = 5;
 constexpr float kNumGuessed = 12;
 constexpr float kNumRemembered = 48;
+constexpr float kLeastVariance = 0.03f;  // of the shift: a text's later parts may be of another kind
+constexpr float kLeastRate = 0.01f;
 
 // Counted over 65 greedy answers of a 135M model to prompts of seven kinds.
 constexpr std::array<std::array<float, kKinds>, kLengths> kGuesses{{{0.28f, 0.69f, 0.15f, 0.13f, 0.09f},
@@ -37,6 +40,21 @@ std::array<std::array<DecayedRate, kKinds>, kLengths> all_rates(std::index_seque
 
 LookupRates::LookupRates() noexcept : rates_(all_rates(std::make_index_sequence<kNumLengths>())) {
   static_assert(kNumLengths == kLengths && kNumKinds == kKinds);
+}
+
+float LookupRates::rate(Key key) const noexcept {
+  const float mean = rates_[key.length][key.kind].mean();
+  return mean / (mean + (1 - mean) * std::exp(-shift_.mean));
+}
+
+// Logistic regression on one weight by assumed-density filtering; a rate of its own learns what the shift leaves over.
+void LookupRates::record(Key key, bool is_next) noexcept {
+  const float expected = rate(key);
+  const float surprise = (is_next ? 1.0f : 0.0f) - expected;
+  shift_.variance = std::max(1 / (1 / shift_.variance + expected * (1 - expected)), kLeastVariance);
+  shift_.mean += shift_.variance * surprise;
+  DecayedRate& own = rates_[key.length][key.kind];
+  own.record(std::clamp(own.mean() + surprise, kLeastRate, 1 - kLeastRate));
 }
 
 LookupRates::Key LookupRates::key(int32_t length, Agreement agreement, int32_t rank) noexcept {
