@@ -1,4 +1,4 @@
-// What the warps of a low-bit linear's block share: the division of work, the ring of stages and the two warps that
+// What the warps of a low-bit linear's block share: the division of work, the ring of stages and the warps that
 // fill it.
 #pragma once
 
