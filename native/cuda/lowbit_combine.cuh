@@ -137,7 +137,7 @@ __device__ __forceinline__ void leave_squares(const LowbitLinear& linear, int pi
 __device__ __forceinline__ float2 input_scales(const LowbitLinear& linear, int token_tile) {
   if (!linear.input_norm.squares) return make_float2(1.0f, 1.0f);
   const int lane = threadIdx.x % kWarpSize, token = token_tile * kTokenTile + lane / 4;
-  const float scale = input_scale<1>(linear, min(token, linear.num_rows - 1));
+  const float scale = input_scale<8>(linear, min(token, linear.num_rows - 1));
   return make_float2(__shfl_sync(~0u, scale, lane % 4 * 8), __shfl_sync(~0u, scale, lane % 4 * 8 + 4));
 }
 

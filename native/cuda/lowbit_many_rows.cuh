@@ -1,5 +1,5 @@
-// A resident linear of more than eight rows: up to eight warps take the slices in two rounds, a chunk after the other
-// with all tokens.
+// A resident linear of more than eight rows: a slice a warp, or two one after the other, a chunk at a time with all
+// tokens.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ template <int kTokenTilesValue>
 struct ManyRowsShape {
   static constexpr int kTokenTiles = kTokenTilesValue;
   static constexpr bool kSharedOffsets = false;
-};
+  static constexpr int kMostWarps = kTokenTiles == 2 ? kMaxSlices : kMaxSlices / 2;  // as registers allow
 
-/// Warps of a block; each has slice warp, warp + count, ...
-inline __host__ __device__ int many_rows_warps(const Slices& slices) {
-  constexpr int kMostWarps = 8;
-  const int rounds = (slices.count + kMostWarps - 1) / kMostWarps;
-  return (slices.count + rounds - 1) / rounds;
-}
+  /// Warps of a block; each has slice warp, warp + count, ...
+  __host__ __device__ static int num_warps(const Slices& slices) {
+    const int rounds = (slices.count + kMostWarps - 1) / kMostWarps;
+    return (slices.count + rounds - 1) / rounds;
+  }
+};
 
 /// Behind the weight: each warp's activations, which the sums of its slice replace, [token][32 columns] f32, and the
 /// sums of the rounds that are done.
@@ -31,7 +31,7 @@ ResidentLayout many_rows_layout(const Slices& slices, int num_rows) {
   layout.row_bytes = kActivationRowBytes<Format>;
   layout.slice_bytes = Shape::kTokenTiles * kTokenTile * layout.row_bytes;
   layout.activations = ResidentLayout::kPieces + slices.num_chunks * Format::kPieceBytes;
-  layout.sums = layout.activations + many_rows_warps(slices) * layout.slice_bytes;
+  layout.sums = layout.activations + Shape::num_warps(slices) * layout.slice_bytes;
   layout.bytes = layout.sums + num_rows * kPieceRows * 4;
   return layout;
 }
@@ -44,7 +44,7 @@ class ManyRows {
         shared_(shared),
         warp_(threadIdx.x / kWarpSize),
         lane_(threadIdx.x % kWarpSize),
-        num_warps_(many_rows_warps(params.slices)),
+        num_warps_(Shape::num_warps(params.slices)),
         activations_(shared + params.layout.activations + warp_ * params.layout.slice_bytes) {}
 
   __device__ __forceinline__ void run() const {
@@ -130,13 +130,15 @@ class ManyRows {
     const auto* const sums = reinterpret_cast<const float*>(shared_ + params_.layout.activations) + lane_;
     const int stride = params_.layout.slice_bytes / 4, count = min(num_warps_, params_.slices.count - first_slice);
     const bool is_last = first_slice + num_warps_ >= params_.slices.count;
+    OutputInputs inputs;
+    if (is_last) {
+      column.read_constants(inputs);
+      column.read_residual(min(warp_, linear.num_rows - 1), inputs);
+    }
 #pragma unroll 1
     for (int token = warp_; token < linear.num_rows; token += num_warps_) {
-      OutputInputs inputs;
-      if (is_last) {
-        column.read_constants(inputs);
-        column.read_residual(token, inputs);
-      }
+      OutputInputs next = inputs;  // what it reads takes longer than a token
+      if (is_last) column.read_residual(min(token + num_warps_, linear.num_rows - 1), next);
       float total = first_slice == 0 ? 0.0f : totals[token * kPieceRows];
       const float* at = sums + token * SliceSums::kSliceFloats;
 #pragma unroll 8
@@ -147,6 +149,7 @@ class ManyRows {
       } else {
         totals[token * kPieceRows] = total;
       }
+      inputs = next;
     }
   }
 

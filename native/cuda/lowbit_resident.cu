@@ -23,7 +23,8 @@ __global__ void __maxnreg__(kFewRowsRegisters) few_rows_kernel(const __grid_cons
 }
 
 template <class Format, class Shape>
-__global__ void __launch_bounds__(8 * kWarpSize) many_rows_kernel(const __grid_constant__ ResidentParams params) {
+__global__ void __launch_bounds__(Shape::kMostWarps* kWarpSize)
+    many_rows_kernel(const __grid_constant__ ResidentParams params) {
   extern __shared__ __align__(128) uint8_t shared[];
   let_dependents_start();
   ManyRows<Format, Shape>(params, shared).run();
@@ -100,7 +101,7 @@ cudaError_t launch_many_rows(const LowbitLinear& linear, const DeviceLimits& lim
   using Shape = ManyRowsShape<kTokenTiles>;
   ResidentParams params = params_of<Format>(linear);
   params.layout = many_rows_layout<Format, Shape>(params.slices, linear.num_rows);
-  return launch_or_split(many_rows_kernel<Format, Shape>, params, many_rows_warps(params.slices), limits, stream);
+  return launch_or_split(many_rows_kernel<Format, Shape>, params, Shape::num_warps(params.slices), limits, stream);
 }
 
 template <class Format>
