@@ -95,7 +95,8 @@ class GraphBuilder:
         """A packed Linear over the rows of `sources`; norm: weight and epsilon of an RMSNorm of x before it."""
         role = "lm_head" if name.startswith("lm_head") else "linear"
         target = self._source.target
-        stored_as = target.lm_head_format if list(sources) == [target.lm_head] else None
+        borrows = list(sources) == [target.lm_head] and self._source.borrows(target.lm_head)
+        stored_as = target.lm_head_format if borrows else None
         parameters = [self._parameter(item) for item in sources]
         weight = self.plan.weight(name, parameters, role, interleaved=swiglu, stored_as=stored_as)
         attributes: dict[str, str | int | float] = {
@@ -115,7 +116,8 @@ class GraphBuilder:
     def embedding(self, ids: ir.Value, name: str, source: str, scale: float = 1.0) -> ir.Value:
         """Rows of a packed embedding."""
         target = self._source.target
-        stored_as = target.embedding_format if source == target.embedding else None
+        borrows = source == target.embedding and self._source.borrows(source)
+        stored_as = target.embedding_format if borrows else None
         weight = self.plan.weight(name, [self._parameter(source)], "embedding", stored_as=stored_as)
         attributes: dict[str, str | int | float] = {
             "format": weight.format,

@@ -40,6 +40,10 @@ class TensorSource:
     target: TargetParts
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
+    def borrows(self, name: str) -> bool:
+        """Whether a name is the target's: a head's own tensor may have the same one, such as lm_head.weight."""
+        return name not in self.tensors
+
     def read(self, name: str) -> Array:
         """A tensor as f32."""
         if name not in self.tensors:
