@@ -51,6 +51,17 @@ __device__ __forceinline__ void load_rows(const PagedAttention& a, const void* p
   constexpr int kVectors = kDim * kElementBytes<kType> / 16, kCopies = kNumKeys * kVectors;
   constexpr int kColumns = 16 / kElementBytes<kType>;
   const int lane = threadIdx.x % kWarpSize;
+  // Most chunks are one piece: their rows follow each other.
+  const int first_offset = __shfl_sync(~0u, offset, 0);
+  const bool is_piece = first_offset >= 0 && offset == first_offset + lane * kVectors;
+  if (kNumKeys == kWarpSize && __all_sync(~0u, is_piece && a.shape.head_dim == kDim)) {
+    const uint4* source = static_cast<const uint4*>(pool) + first_offset + lane;
+#pragma unroll 8
+    for (int i = lane; i < kCopies; i += kWarpSize, source += kWarpSize) {
+      copy_16(target + i / kVectors * kCacheRowBytes<kType, kDim> + i % kVectors * 16, source, 16);
+    }
+    return;
+  }
 #pragma unroll 4
   for (int begin = 0; begin < kCopies; begin += kWarpSize) {
     const int i = begin + lane;

@@ -43,9 +43,6 @@ class FreshRows {
 /// `Layout`: of the block's shared memory.
 template <CacheType kType, int kDim, class Layout>
 class FreshHeads {
-  // Heads of a warp whose loads are on their way together; an int8 block has fewer registers.
-  static constexpr int kAtOnce = kDim > 128 || kType == CacheType::kInt8 ? 2 : 4;
-
  public:
   /// Heads of one split: with its first one, a block makes the queries.
   __device__ FreshHeads(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const FreshRows& rows,
@@ -63,7 +60,7 @@ class FreshHeads {
   __device__ void finish() {
     for (int first = threadIdx.x / kWarpSize;;) {
       make();
-      first += kAtOnce * kAttentionWarps;
+      first += kAttentionWarps;
       if (first >= num_queries_ + 2 * num_keys_) return;
       take(first);
     }
@@ -88,59 +85,46 @@ class FreshHeads {
     return {row < 0 ? Kind::kNone : is_value ? Kind::kValue : Kind::kKey, row, key};
   }
 
-  __device__ void take(int first) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const Task& next = tasks_[i] = task(first + i * kAttentionWarps);
-      if (next.kind != Kind::kQuery && next.kind != Kind::kKey) continue;
-      const size_t angle = static_cast<size_t>(__ldcg(a_.position_ids + next.row)) * (a_.shape.rotary_dim / 2);
-      Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_[i]);
-    }
+  __device__ void take(int index) {
+    task_ = task(index);
+    if (task_.kind != Kind::kQuery && task_.kind != Kind::kKey) return;
+    const size_t angle = static_cast<size_t>(__ldcg(a_.position_ids + task_.row)) * (a_.shape.rotary_dim / 2);
+    Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_);
   }
 
   __device__ void make() const {
-    Head<kDim> heads[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (tasks_[i].kind != Kind::kNone) heads[i].load(lane_, source(tasks_[i]));
+    if (task_.kind == Kind::kNone) return;
+    Head<kDim> head;
+    head.load(lane_, source());
+    if (task_.kind != Kind::kValue) {
+      const float* const norm = task_.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
+      if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
+      head.rotate(lane_, angles_);
     }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const Task& made = tasks_[i];
-      if (made.kind == Kind::kQuery || made.kind == Kind::kKey) {
-        const float* const norm = made.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
-        if (norm) heads[i].normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
-        heads[i].rotate(lane_, angles_[i]);
-      }
-      if (made.kind == Kind::kQuery) {
-        store_query(heads[i], made.index);
-      } else if (made.kind != Kind::kNone) {
-        store(heads[i], made);
-      }
-    }
+    task_.kind == Kind::kQuery ? store_query(head) : store(head);
   }
 
   __device__ int kv_head() const { return blockIdx.y; }
 
-  __device__ const float* source(const Task& made) const {
+  __device__ const float* source() const {
     const AttentionShape& shape = a_.shape;
     const int key = shape.num_heads + kv_head();
-    const int head = made.kind == Kind::kQuery ? tile_.first_head + made.index % tiling_.heads
-                     : made.kind == Kind::kKey ? key
-                                               : key + shape.num_kv_heads;
+    const int head = task_.kind == Kind::kQuery ? tile_.first_head + task_.index % tiling_.heads
+                     : task_.kind == Kind::kKey ? key
+                                                : key + shape.num_kv_heads;
     return a_.qkv +
-           (static_cast<size_t>(made.row) * (shape.num_heads + 2 * shape.num_kv_heads) + head) * shape.head_dim;
+           (static_cast<size_t>(task_.row) * (shape.num_heads + 2 * shape.num_kv_heads) + head) * shape.head_dim;
   }
 
-  __device__ void store_query(const Head<kDim>& head, int query) const {
-    auto* const target = reinterpret_cast<__half*>(shared_ + query * kQueryBytes<kDim>);
+  __device__ void store_query(const Head<kDim>& head) const {
+    auto* const target = reinterpret_cast<__half*>(shared_ + task_.index * kQueryBytes<kDim>);
     head.template for_each<Head<kDim>::kPadded>(
         lane_, [&](int column, const float2& values) { store_halves(target + query_column<kType>(column), values); });
   }
 
-  __device__ void store(Head<kDim>& head, const Task& made) const {
-    const bool is_value = made.kind == Kind::kValue;
-    const int in_split = made.index % kSplitKeys, warp = in_split / kChunkKeys, key = in_split % kChunkKeys;
+  __device__ void store(Head<kDim>& head) const {
+    const bool is_value = task_.kind == Kind::kValue;
+    const int in_split = task_.index % kSplitKeys, warp = in_split / kChunkKeys, key = in_split % kChunkKeys;
     __half scale = {};
     if constexpr (kType == CacheType::kInt8) {
       scale = head.quantise();
@@ -151,10 +135,10 @@ class FreshHeads {
     store_row<kType, kDim, Head<kDim>::kPadded>(
         lane_, head,
         shared_ + (is_value ? Layout::values(warp) : Layout::keys(warp)) + key * kCacheRowBytes<kType, kDim>);
-    const int in_tile = made.row - tile_.first_row;
+    const int in_tile = task_.row - tile_.first_row;
     const bool is_own = in_tile >= 0 && in_tile < tile_.num_rows;
     if (!is_own || tile_.first_head != kv_head() * (a_.shape.num_heads / a_.shape.num_kv_heads)) return;
-    const int cell = tile_.sequence.cell(a_, slot_of_key(tile_.sequence, tile_.mask, made.index));
+    const int cell = tile_.sequence.cell(a_, slot_of_key(tile_.sequence, tile_.mask, task_.index));
     store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, kv_head());
   }
 
@@ -167,8 +151,8 @@ class FreshHeads {
   int num_queries_;
   int first_key_;  // of the pass's rows in the split
   int num_keys_;
-  Task tasks_[kAtOnce];
-  typename Head<kDim>::Angles angles_[kAtOnce];
+  Task task_;
+  typename Head<kDim>::Angles angles_;
 };
 
 }  // namespace pilotfish::cuda

@@ -57,41 +57,32 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   if (split > last) return;
   const FreshRows rows(a, tile, row_of_bit);
   SplitBlock<kType, kDim> block(a, tiling, tile, rows, seen, num_splits, shared);
-  const bool is_ahead = block.is_there(split);
-  if (is_ahead) block.load(split);
-  block.prefetch(split + share.num_columns);
-  using Fresh = FreshHeads<kType, kDim, SplitLayout<kType, kDim>>;
-  Fresh fresh(a, tiling, tile, rows, split, seen.last, true, shared);
-  if (rows.are_made_here()) {
-    fresh.begin();
-    wait_for_predecessors();
-    fresh.finish();
-  } else {
-    wait_for_predecessors();
-    constexpr int kWarpQueries = kTileQueries / kAttentionWarps;
-    const int first_query = threadIdx.x / kWarpSize * kWarpQueries;
-    load_queries<kDim, kWarpQueries>(a, tiling, tile, first_query,
-                                     shared_address(shared) + first_query * kQueryBytes<kDim>);
-    commit_copies();
-    if (is_ahead) {
+  // One copy of every step, whichever split it is: what a block runs once comes from memory instruction by instruction.
+  for (bool is_first = true;; is_first = false) {
+    if (!block.is_there(split)) wait_for_predecessors();
+    block.load(split);
+    block.prefetch(split + share.num_columns);
+    if (rows.are_made_here()) {
+      FreshHeads<kType, kDim, SplitLayout<kType, kDim>> fresh(a, tiling, tile, rows, split, seen.last, is_first,
+                                                              shared);
+      fresh.begin();
+      wait_for_predecessors();
+      fresh.finish();
+    } else if (is_first) {
+      wait_for_predecessors();
+      constexpr int kWarpQueries = kTileQueries / kAttentionWarps;
+      const int first_query = threadIdx.x / kWarpSize * kWarpQueries;
+      load_queries<kDim, kWarpQueries>(a, tiling, tile, first_query,
+                                       shared_address(shared) + first_query * kQueryBytes<kDim>);
+      commit_copies();
       commit_copies();  // attend() leaves the last group to land later: an empty one here
-    } else {
-      block.load(split);
     }
-  }
-  while (true) {
     block.attend(split, results);
     if (split == last && !is_common) return block.finish(results);
     block.send(split, results);
     split += share.num_columns;
     if (split > last) return;
     __syncthreads();
-    block.load(split);
-    block.prefetch(split + share.num_columns);
-    if (!rows.are_made_here()) continue;
-    Fresh of_split(a, tiling, tile, rows, split, seen.last, false, shared);
-    of_split.begin();
-    of_split.finish();
   }
 }
 
