@@ -58,7 +58,7 @@ void Controller::guess_rate() noexcept {
 void Controller::recall(DraftMemory& memory) noexcept {
   bool is_hopeless = true;
   for (SourceTrack& track : tracks_) {
-    if (const auto& worth = memory.of(track.source())) track.recall(*worth);
+    if (const auto& experience = memory.of(track.source())) track.recall(*experience);
     is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
   }
   if (is_hopeless) credit_ *= kShareOfHopeless;

@@ -48,18 +48,21 @@ void SourceTrack::record_round(float accepted, double cost) noexcept {
   ++num_rounds_;
 }
 
-void SourceTrack::recall(const DraftMemory::Worth& worth) noexcept {
+void SourceTrack::recall(const DraftMemory::Experience& experience) noexcept {
+  const DraftMemory::Worth& worth = experience.worth;
   accepted_ = DecayedRate(worth.accepted, kGuessedRounds, kRememberedRounds);
   cost_ = DecayedRate(worth.cost, kGuessedRounds, kRememberedRounds);
   is_drafting_ = 1 + worth.accepted > worth.cost;
+  rates_ = experience.rates.faded();
 }
 
-void SourceTrack::remember(std::optional<DraftMemory::Worth>& worth) const noexcept {
+void SourceTrack::remember(std::optional<DraftMemory::Experience>& experience) const noexcept {
   if (num_rounds_ < kLeastRounds) return;
-  const DraftMemory::Worth before = worth.value_or(guess_);
+  const DraftMemory::Worth before = experience ? experience->worth : guess_;
   const auto num_rounds = static_cast<float>(num_rounds_);
-  worth = {before.accepted + kShareOfRequest * (sums_.accepted / num_rounds - before.accepted),
-           before.cost + kShareOfRequest * (sums_.cost / num_rounds - before.cost)};
+  const DraftMemory::Worth worth = {before.accepted + kShareOfRequest * (sums_.accepted / num_rounds - before.accepted),
+                                    before.cost + kShareOfRequest * (sums_.cost / num_rounds - before.cost)};
+  experience = {worth, rates_};
 }
 
 bool SourceTrack::is_worth(double speed) noexcept {

@@ -27,8 +27,8 @@ class SourceTrack {
   float cost() const noexcept { return cost_.mean(); }
   void record_round(float accepted, double cost) noexcept;
   // Before the first round, what earlier requests left; and what this one leaves.
-  void recall(const DraftMemory::Worth& worth) noexcept;
-  void remember(std::optional<DraftMemory::Worth>& worth) const noexcept;
+  void recall(const DraftMemory::Experience& experience) noexcept;
+  void remember(std::optional<DraftMemory::Experience>& experience) const noexcept;
 
   // Hysteresis: whether it is worth drafting, at this speed relative to plain decoding. An idle one must seem faster.
   bool is_worth(double speed) noexcept;

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "control/confidence_rates.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
@@ -16,10 +17,15 @@ struct DraftMemory {
     float cost;
   };
 
-  double credit = 0;  // plain rounds that trials may still lose
-  std::optional<Worth> draft, head;
+  struct Experience {
+    Worth worth;
+    ConfidenceRates rates;
+  };
 
-  std::optional<Worth>& of(Source source) noexcept { return source == Source::kHead ? head : draft; }
+  double credit = 0;  // plain rounds that trials may still lose
+  std::optional<Experience> draft, head;
+
+  std::optional<Experience>& of(Source source) noexcept { return source == Source::kHead ? head : draft; }
 };
 
 }  // namespace pilotfish
