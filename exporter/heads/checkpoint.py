@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
 _INDEX = "model.safetensors.index.json"
 _HUB_FILES = ["*.json", "*.safetensors", "*.pt", "*.bin", "README.md"]
-_SCALE = "_scale"  # of a quantised weight
+_SCALE, _OFFSET = "_scale", "_offset"  # of a quantised weight
 _PREFIXES = ("speculator.", "medusa_head.", "model.")  # of all names, in some releases
 _KINDS = {  # in order: the first whose pattern fits a tensor's name
     "eagle3": re.compile(r"midlayer\."),
@@ -190,18 +190,29 @@ def _reading(path: Path) -> Iterator[None]:
 def _with_scales_applied(tensors: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
     """Multiplies X by X_scale, each of whose columns counts for a group of X's: 8-bit weights of compressed-tensors.
 
+    Where there is an X_offset too, X has 4-bit codes, two a byte with the first in the lower half, and the weight is
+    scale * code + offset: what samples/pack_head.py writes.
+
     Raises:
         CheckpointError: columns that do not divide.
     """
-    plain = {key: tensor for key, tensor in tensors.items() if not key.endswith(_SCALE)}
+    plain = {key: tensor for key, tensor in tensors.items() if not key.endswith((_SCALE, _OFFSET))}
     for key, scale in tensors.items():
-        codes = plain.get(key.removesuffix(_SCALE))
-        if not key.endswith(_SCALE) or codes is None:
+        weight = key.removesuffix(_SCALE)
+        if not key.endswith(_SCALE) or weight not in plain:
             continue
+        codes, offset = plain[weight], tensors.get(weight + _OFFSET)
+        if offset is not None:
+            codes = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(1)
         if scale.ndim != 2 or len(scale) != len(codes) or codes.shape[1] % scale.shape[1]:  # noqa: PLR2004
             raise CheckpointError(f"{name}: {key} is {list(scale.shape)}, which does not divide {list(codes.shape)}")
-        groups = codes.float().reshape(len(codes), scale.shape[1], -1)
-        plain[key.removesuffix(_SCALE)] = (groups * scale.float()[..., None]).flatten(1)
+        groups = codes.float().reshape(len(codes), scale.shape[1], -1) * scale.float()[..., None]
+        if offset is not None:
+            if offset.shape != scale.shape:
+                shapes = f"{list(offset.shape)}, its scale {list(scale.shape)}"
+                raise CheckpointError(f"{name}: {weight}{_OFFSET} is {shapes}")
+            groups = groups + offset.float()[..., None]
+        plain[weight] = groups.flatten(1)
     return plain
 
 

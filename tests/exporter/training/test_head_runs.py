@@ -93,16 +93,32 @@ def test_runs_share_what_the_target_wrote(make_options: MakeOptions, tmp_path: P
         train(make_options(shape=HEADS["mlp"], out=tmp_path / "mlp", written=tmp_path / "nothing", **stages))
 
 
-def test_packed_head_is_the_8_bit_export(trained: TrainedHead, target_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("weight_format", "size"), [("int8", 0.7), ("int4_asym", 0.5)])
+def test_packed_head_is_the_same_export(
+    trained: TrainedHead, target_folder: Path, tmp_path: Path, weight_format: str, size: float
+) -> None:
     script = Path(__file__).parents[3] / "samples" / "pack_head.py"
     folder = trained("eagle3").folder
-    subprocess.run([sys.executable, script, folder, tmp_path / "packed"], check=True, capture_output=True)
-    options = ExportOptions(target=FormatChoice("f32", "f32", "f32"), cache_dtype="f32", parity=False)
+    command = [sys.executable, script, folder, tmp_path / "packed", weight_format]
+    subprocess.run(command, check=True, capture_output=True)
+    options = ExportOptions(
+        target=FormatChoice("f32", "f32", "f32"), head_format=weight_format, cache_dtype="f32", parity=False
+    )
     for name, head in (("whole", folder), ("small", tmp_path / "packed")):
         export(str(target_folder), tmp_path / name, head=str(head), options=options)
     assert (tmp_path / "whole" / "head.bin").read_bytes() == (tmp_path / "small" / "head.bin").read_bytes()
     sizes = [(path / "model.safetensors").stat().st_size for path in (folder, tmp_path / "packed")]
-    assert sizes[1] < 0.7 * sizes[0]
+    assert sizes[1] < size * sizes[0]
+
+
+def test_offsets_that_do_not_fit_their_scales(trained: TrainedHead, tmp_path: Path) -> None:
+    folder = trained("eagle3").folder
+    tensors = load_file(folder / "model.safetensors")
+    packed = {"fc.weight": torch.zeros(64, 96, dtype=torch.uint8), "fc.weight_scale": torch.ones(64, 6)}
+    save_file({**tensors, **packed, "fc.weight_offset": torch.ones(64, 3)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(CheckpointError, match=r"fc.weight_offset is \[64, 3\], its scale \[64, 6\]"):
+        open_head(str(tmp_path))
 
 
 def test_scales_that_do_not_divide(trained: TrainedHead, tmp_path: Path) -> None:
