@@ -185,7 +185,7 @@ void test_requests_leave_credit_and_experience() {
   }
   CHECK(all.num_draft_rounds > 100);
   CHECK(all.rate() > 1.1);
-  CHECK(memory.draft && memory.draft->accepted > 1);
+  CHECK(memory.draft && memory.draft->worth.accepted > 1);
   // Texts for which the draft is hopeless use up what better ones earned; then it is tried for next to nothing.
   Totals later;
   for (int seed = 0; seed < 2 * kSeeds; ++seed) {
