@@ -86,7 +86,7 @@ class _Attention(nn.Module):
         return split * cos + rotate_half(split) * sin  # type: ignore[no-untyped-call, no-any-return]
 
     def _split(self, projected: Tensor) -> Tensor:
-        return projected.unflatten(-1, (projected.shape[-1] // self._size, self._size))  # also of no rows
+        return projected.view(*projected.shape[:-1], projected.shape[-1] // self._size, self._size)  # also of no rows
 
 
 class _Layer(nn.Module):
