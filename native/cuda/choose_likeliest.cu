@@ -34,18 +34,6 @@ __device__ Best best_of_warp(Best best) {
   return best;
 }
 
-__device__ float peak_of_warp(float value) {
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-  return value;
-}
-
-__device__ float sum_of_warp(float value) {
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
-
 /// Thread 0 returns the part.
 __device__ RowPart look_at_part(const LogitRows& rows, int row, int part) {
   __shared__ Best bests[kWarps];

@@ -32,12 +32,6 @@ __device__ Entry first_of_warp(Entry entry) {
   return entry;
 }
 
-__device__ float sum_of_warp(float value) {
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
-
 /// Every thread returns the first of the block's entries.
 __device__ Entry first_of_block(Entry entry, Entry* of_warps) {
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
@@ -91,8 +85,7 @@ __device__ void join(const LikelyRow* parts, int num_parts, LikelyRow& out) {
   const int lane = threadIdx.x % kWarpSize;
   float peak = kNothing;
   for (int part = lane; part < num_parts; part += kWarpSize) peak = fmaxf(peak, __ldcg(&parts[part].log_sum));
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, offset));
+  peak = peak_of_warp(peak);
   float sum = 0;
   for (int part = lane; part < num_parts; part += kWarpSize) sum += expf(__ldcg(&parts[part].log_sum) - peak);
   sum = sum_of_warp(sum);

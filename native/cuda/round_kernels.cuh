@@ -46,6 +46,19 @@ __device__ __forceinline__ float prob_of(const RowDistribution& row, float logit
   return is_kept(row, logit, index) ? weight_of(row, logit) * row.inverse_mass : 0.0f;
 }
 
+/// Every lane gets them.
+__device__ __forceinline__ float peak_of_warp(float value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
+  return value;
+}
+
+__device__ __forceinline__ float sum_of_warp(float value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
+  return value;
+}
+
 __device__ __forceinline__ uint64_t clock_ns() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

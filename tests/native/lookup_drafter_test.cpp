@@ -92,6 +92,21 @@ void test_learns_from_what_came() {
   CHECK(last < 0.15f);
 }
 
+// What failed after matches of one length makes those of another less likely too: it is the text that does not repeat.
+void test_learns_how_much_a_text_repeats() {
+  using Agreement = pilotfish::LookupRates::Agreement;
+  const auto longer = pilotfish::LookupRates::key(16, Agreement::kOnce, 0);
+  const auto shorter = pilotfish::LookupRates::key(2, Agreement::kOnce, 0);
+  pilotfish::LookupRates rates;
+  const float at_first = rates.rate(longer);
+  for (int32_t i = 0; i < 12; ++i) rates.record(shorter, false);
+  const float doubted = rates.rate(longer);
+  CHECK(doubted < 0.97f * at_first);
+  CHECK(rates.rate(shorter) < 0.3f);
+  for (int32_t i = 0; i < 40; ++i) rates.record(longer, true);
+  CHECK(rates.rate(longer) > doubted);
+}
+
 void test_the_store_knows_longer_beginnings() {
   LookupIndex store(32);
   store.append(std::vector<int32_t>{7, 8, 9, 10, 11, 12, LookupIndex::kNone, 7, 8});
@@ -163,6 +178,7 @@ int main() {
   test_two_continuations_share_their_beginning();
   test_misses();
   test_learns_from_what_came();
+  test_learns_how_much_a_text_repeats();
   test_the_store_knows_longer_beginnings();
   test_proposes_a_beginning_beside_what_is_there();
   test_a_miss_is_cheap();

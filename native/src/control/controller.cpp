@@ -36,14 +36,17 @@ float share_of(std::span<const TreeToken> found) {
 }  // namespace
 
 Controller::Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_tokens, int32_t context)
-    : costs_(costs), choice_(choice), tokens_(1, 1, kRememberedRounds), cost_(1, 1, kRememberedRounds) {
+    : costs_(costs),
+      choice_(choice),
+      num_credited_(std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens)),
+      tokens_(1, 1, kRememberedRounds),
+      cost_(1, 1, kRememberedRounds) {
   for (const Source source : {Source::kDraft, Source::kHead}) {
     if (choice.has(source)) tracks_.emplace_back(source, costs.of(source).value(), costs.verify, context);
   }
   guess_rate();
   plain_seconds_ = costs.verify.at(1, context);
-  output_seconds_ = std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens) * plain_seconds_;
-  credit_ = kFirstCredit * output_seconds_;
+  credit_ = kFirstCredit * num_credited_ * plain_seconds_;
 }
 
 void Controller::guess_rate() noexcept {
@@ -62,7 +65,7 @@ void Controller::recall(DraftMemory& memory) noexcept {
     is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
   }
   if (is_hopeless) credit_ *= kShareOfHopeless;
-  const double recalled = std::min(memory.credit, kRecalledCredit * output_seconds_ / plain_seconds_);
+  const double recalled = std::min(memory.credit, kRecalledCredit * num_credited_);
   credit_ += recalled * plain_seconds_;
   memory.credit -= recalled;  // until it is given back, no other request spends it
   guess_rate();

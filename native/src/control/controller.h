@@ -125,13 +125,13 @@ class Controller final : public DraftPace {
 
   const RoundCosts& costs_;
   const DraftChoice choice_;
+  const int32_t num_credited_;  // tokens of the output, for the credit
   std::vector<SourceTrack> tracks_;
   // Of all rounds: tokens, and time in plain rounds.
   DecayedRate tokens_;
   DecayedRate cost_;
   // Seconds, by the costs, that trials may still lose against plain decoding; they earn what they gain.
   double credit_ = 0;
-  double output_seconds_ = 0;  // of plain decoding of all that may be generated
 
   // Of the planned round.
   RoundPlan planned_;
