@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The commands behind the numbers in README.md: bash samples/bench.sh BUNDLE [PROMPTS.jsonl]
+# The commands behind the CPU's numbers in BENCHMARKS.md: bash samples/bench.sh BUNDLE [PROMPTS.jsonl]
 # The rows beside other engines need those engines: python samples/bench_peers.py --help, bench_lookup.py --help
 # The 1.1B shape: python samples/bench_shapes.py --help; its passes by number of rows: python samples/bench_kernels.py
 # PROMPTS.jsonl holds one {"category": ..., "prompt": ...} a line. Writes bench-*.json into the current folder.

@@ -64,3 +64,14 @@ def test_chat_py(tiny_bundle: Path) -> None:
     with Engine(tiny_bundle) as engine:
         expected = engine.chat([{"role": "user", "content": "hello"}], max_new_tokens=64)
     assert expected.text in finished.stdout
+
+
+def test_stream_async_py(tiny_bundle: Path) -> None:
+    prompts = ["hello", "again"]
+    finished = run(sys.executable, SAMPLES / "stream_async.py", tiny_bundle, *prompts)
+    assert finished.returncode == 0, finished.stderr
+    with Engine(tiny_bundle) as engine:
+        for number, prompt in enumerate(prompts):
+            with engine.stream(prompt, max_new_tokens=64) as stream:
+                expected = [f"{number}: {event.text!r}" for event in stream]
+            assert [line for line in finished.stdout.splitlines() if line.startswith(f"{number}: ")] == expected
