@@ -1,6 +1,7 @@
-/* Token ids in, token ids out: the C API from open to close. With D the installed package's folder pilotfish/bindings:
- *   cc generate.c -I$D/include -L$D -lpilotfish -Wl,-rpath,$D -o generate
- *   ./generate BUNDLE LIBONNXRUNTIME NUM_DRAFT_TOKENS MAX_NEW_TOKENS ID... */
+/* Token ids in, token ids out: the C API from open to close.
+ *   cc generate.c $(python -m pilotfish.bindings) -o generate
+ *   ./generate BUNDLE LIBONNXRUNTIME NUM_DRAFT_TOKENS MAX_NEW_TOKENS ID...
+ * `pilotfish doctor` shows the path of LIBONNXRUNTIME; -1 drafts as many tokens as pay off. */
 #include <errno.h>
 #include <pilotfish.h>
 #include <stdio.h>

@@ -1,8 +1,14 @@
 /* pilotfish: speculative decoding on one device. The whole C API; what is not here is not API.
  *
+ * In the order of a program, which samples/generate.c is: pf_engine_options_init, pf_engine_open,
+ * pf_generate_options_init, pf_request_open with the prompt's token ids, pf_request_step until it reports a finish,
+ * pf_request_close, pf_engine_close. Text is the program's: a bundle's tokenizer.json is in the format of Hugging
+ * Face's tokenizers.
+ *
  * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched
  * on failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing
- * NULL does nothing. One handle serves one thread at a time, except pf_request_cancel(), which any thread may call. */
+ * NULL does nothing. Threads may share an engine, whose calls and steps take turns; a request serves one thread at a
+ * time, except pf_request_cancel(), which any thread may call. Nothing may use a handle that is being closed. */
 #ifndef PILOTFISH_H
 #define PILOTFISH_H
 
@@ -91,7 +97,7 @@ typedef struct pf_request pf_request;
 typedef struct {
   uint32_t struct_size;
   int32_t device;          /* pf_device */
-  const char* ort_library; /* path of libonnxruntime.so.* */
+  const char* ort_library; /* path of libonnxruntime.so.*, 1.22 or newer; `pilotfish doctor` shows that of the wheel */
   int32_t num_threads;     /* 0: one a physical core this process may use */
   int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
   int32_t max_draft_tokens;       /* largest num_draft_tokens of a request, 0..63 */
@@ -160,10 +166,10 @@ typedef struct {
   uint64_t seed;
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
-  int32_t draft_source; /* pf_draft_source; PF_DRAFT_AUTO with K tokens: of the draft model if there is one, else the
-                           head, else lookup */
-  int32_t
-      reuse_prefix; /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
+  /* pf_draft_source; PF_DRAFT_AUTO with K tokens: of the draft model if there is one, else the head, else lookup */
+  int32_t draft_source;
+  /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
+  int32_t reuse_prefix;
   /* A tree of the draft model or the head instead of num_draft_tokens, which must not be above 0 then: either of a
    * fixed shape, or of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels, beside looked-up
    * ones if the source says so. Neither has more than max_draft_tokens tokens. */
@@ -285,6 +291,9 @@ PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t ca
 PF_API pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_t measure,
                                   pf_cuda_info* info_out);
 
+/* The CPU, a thread a core, the model's context (at most 4096), chunks of 256 rows, one request at a time with up to 8
+ * drafted tokens, no budget, PF_CALIBRATION_KEPT in no folder, a draft window of 512, no store (4 MiB once one is
+ * named). ort_library is left to the program. */
 PF_API void pf_engine_options_init(pf_engine_options* options);
 /* Checks a bundle folder and loads it. The caller closes *engine_out. */
 PF_API pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, pf_engine** engine_out);
@@ -308,6 +317,7 @@ PF_API pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int3
 /* Writes the lookup store's file anew, as a whole, if outputs were added since. Closing the engine does not. */
 PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
 
+/* Greedy, at most 128 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
 PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
