@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from .data_types import DATA_TYPES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from .passes import Plan
     from .weights import StoredTensor
-
-_DTYPES = {"u8": ir.DataType.UINT8, "f32": ir.DataType.FLOAT}
 
 
 def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[StoredTensor]], path: Path) -> None:
@@ -33,7 +33,7 @@ def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[Stor
             weights_file,
             tensor.offset,
             tensor.bytes,
-            _DTYPES[tensor.dtype],
+            DATA_TYPES[tensor.dtype],
             shape=ir.Shape(tensor.shape),
             name=tensor.name,
             base_dir=path.parent,

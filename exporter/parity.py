@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx_ir as ir
 from tokenizers import Tokenizer
 
-from .contract import HIDDEN_ROWS, aux_hidden, key_cache, value_cache
+from .contract import HIDDEN_ROWS, aux_hidden, cache_element, key_cache, value_cache
+from .data_types import DATA_TYPES
 from .errors import OptionError, ParityError
 from .parity_text import TEXT
 from .reference_model import StoredWeights, torch_logits, torch_streams
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 3  # graph, torch with the stored integers, torch with the original weights
 _BLOCK_SIZE = 16
-_CACHE_TYPES = {"f16": np.float16, "f32": np.float32, "int8": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,11 @@ def graph_outputs(
     session = _session(graph)
     num_blocks = -(-len(ids) // _BLOCK_SIZE)
     caches = {}
+    cache_type = DATA_TYPES[cache_element(cache_dtype)].numpy()
     for port in session.get_inputs():
         if port.name.startswith((key_cache(0)[:-1], value_cache(0)[:-1])):
             shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
-            caches[port.name] = np.zeros(shape, dtype=_CACHE_TYPES[cache_dtype])
+            caches[port.name] = np.zeros(shape, dtype=cache_type)
     split = 2 * len(ids) // 3
     spans = ((0, split), (split, len(ids)))
     passes = [_run(session, caches, _pass_inputs(caches, ids, span, rows or {}), names) for span in spans]
@@ -178,7 +180,8 @@ def _run(session: Any, caches: dict[str, Array], inputs: Mapping[str, Array], na
     binding = session.io_binding()
     for name, value in {**inputs, **caches}.items():
         if name in ports:
-            binding.bind_input(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
+            kind = int(ir.DataType.from_numpy(value.dtype))
+            binding.bind_input(name, "cpu", 0, kind, value.shape, value.ctypes.data)
     for name in names:
         binding.bind_output(name, "cpu")
     session.run_with_iobinding(binding)

@@ -73,7 +73,7 @@ def cache_bundles(
         folder = tmp_path_factory.mktemp(cache_dtype) / "bundle"
         return export_pair(folder, checkpoints["target"], checkpoints["draft"], cache_dtype=cache_dtype)
 
-    return {"f16": tiny_bundle, "f32": exported("f32"), "int8": exported("int8")}
+    return {"f16": tiny_bundle, **{dtype: exported(dtype) for dtype in ("f32", "bf16", "int8", "fp8")}}
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from pilotfish.exporter import contract
+from pilotfish.exporter.data_types import DATA_TYPES
 from pilotfish.exporter.options import ModelFormats
 from pilotfish.exporter.passes import Plan
 
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 OPSET = 21
 IR_VERSION = 10
-_DTYPES = {
-    "int32": ir.DataType.INT32,
-    "uint64": ir.DataType.UINT64,
-    "f16": ir.DataType.FLOAT16,
-    "f32": ir.DataType.FLOAT,
-    "u8": ir.DataType.UINT8,
-}
 
 
 def new_plan(format_name: str, logit_ids: tuple[int, ...] | None = None) -> Plan:
@@ -54,7 +48,7 @@ class GraphBuilder:
 
     def input(self, name: str, dtype: str, axes: Sequence[str | int]) -> ir.Value:
         """A new graph input."""
-        value = ir.Value(name=name, type=ir.TensorType(_DTYPES[dtype]), shape=ir.Shape(axes))
+        value = ir.Value(name=name, type=ir.TensorType(DATA_TYPES[dtype]), shape=ir.Shape(axes))
         self._inputs.append(value)
         return value
 

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from pilotfish.exporter import contract
+from pilotfish.exporter.data_types import DATA_TYPES
 
 from .match import input_of
 
 if TYPE_CHECKING:
     from .plan import Plan
-
-_DTYPES = {
-    "int32": ir.DataType.INT32,
-    "uint64": ir.DataType.UINT64,
-    "f16": ir.DataType.FLOAT16,
-    "f32": ir.DataType.FLOAT,
-    "u8": ir.DataType.UINT8,
-}
 
 
 def shared_inputs() -> dict[str, ir.Value]:
@@ -57,4 +50,4 @@ def finish_ports(
 
 
 def _tensor(dtype: str) -> ir.TensorType:
-    return ir.TensorType(_DTYPES[dtype])
+    return ir.TensorType(DATA_TYPES[dtype])

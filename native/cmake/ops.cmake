@@ -13,7 +13,7 @@ set(pilotfish_ops_sources
   ops/linear_op.cpp
   ops/paged_attention_op.cpp
   ops/register.cpp)
-set(pilotfish_ops_tests workers_test)
+set(pilotfish_ops_tests cuda_attention_limits_test workers_test)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(pilotfish_avx2_kernels cpu/attention_avx2.cpp cpu/linear_avx2.cpp)

@@ -7,6 +7,8 @@ foreach(test IN LISTS pilotfish_engine_tests pilotfish_ops_tests)
   add_test(NAME ${test} COMMAND ${test})
 endforeach()
 
+target_include_directories(cuda_attention_limits_test PRIVATE cuda)
+
 # What cuda_library_test opens instead of a driver and of CUDA kernels.
 add_library(fake_cuda_driver MODULE "${pilotfish_test_folder}/fake_cuda_driver.c")
 foreach(fake IN ITEMS fake_cuda_library other_cuda_library)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "attention_kernels.h"
+#include "cache_elements.h"
 #include "float16.h"
 #include "simd.h"
 #if defined(__AVX2__)
@@ -95,10 +96,10 @@ class ChunkWalk {
   }
 
   void fetch(const CacheRow& row) const {
-    const int64_t element_bytes = pool_.type == CacheType::kF32 ? 4 : pool_.type == CacheType::kF16 ? 2 : 1;
-    const char* const head = static_cast<const char*>(cache_) + row.at * element_bytes;
-    if (pool_.type == CacheType::kInt8) __builtin_prefetch(static_cast<const char*>(cache_) + row.scale_at);
-    for (int64_t byte = 0; byte < shape_.head_dim * element_bytes; byte += 64) __builtin_prefetch(head + byte);
+    const int64_t size = element_bytes(pool_.type);
+    const char* const head = static_cast<const char*>(cache_) + row.at * size;
+    if (has_scales(pool_.type)) __builtin_prefetch(static_cast<const char*>(cache_) + row.scale_at);
+    for (int64_t byte = 0; byte < shape_.head_dim * size; byte += 64) __builtin_prefetch(head + byte);
   }
 
   const AttentionShape& shape_;
@@ -110,83 +111,58 @@ class ChunkWalk {
   ChunkAddresses next_;
 };
 
-inline float row_scale(const uint8_t* cache, int64_t at) {
+// 1 where the cache has no scales.
+template <CacheType kType>
+inline float row_scale(const void* pool, int64_t at) {
+  if constexpr (!has_scales(kType)) return 1.0f;
   uint16_t scale;
-  std::memcpy(&scale, cache + at, sizeof scale);
+  std::memcpy(&scale, static_cast<const std::byte*>(pool) + at, sizeof scale);
   return half_to_float(scale);
 }
 
-// load_keys() of bytes
-inline void load_key_bytes(const uint8_t* keys, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+template <CacheType kType>
+inline Floats scaled(Floats values, Floats scale) {
+  return has_scales(kType) ? mul(values, scale) : values;
+}
+
+// out[head_dim][16 keys]
+template <CacheType kType>
+inline void load_keys(const void* pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  using Element = CacheElement<kType>;
+  const auto keys = static_cast<const typename Element::Stored*>(pool);
   alignas(64) float scales[kChunkKeys];
-  for (int64_t key = 0; key < kChunkKeys; ++key) scales[key] = row_scale(keys, chunk.scale_at[key]);
+  for (int64_t key = 0; key < kChunkKeys; ++key) scales[key] = row_scale<kType>(pool, chunk.scale_at[key]);
   int64_t done = 0;
 #if defined(__AVX2__)
-  const Floats scale = load(scales), offset = broadcast(kByteOffset);
-  for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
-    alignas(16) uint8_t columns[kChunkKeys][kChunkKeys];
-    transpose_bytes(keys + done, chunk.at, columns);
-    for (int64_t d = 0; d < kChunkKeys; ++d) {
-      store(out + (done + d) * kChunkKeys, mul(sub(load_bytes(columns[d]), offset), scale));
+  if constexpr (kType != CacheType::kF32) {
+    for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
+      transpose(keys + done, chunk.at, [&](int64_t column, const typename Element::Stored* elements) {
+        store(out + (done + column) * kChunkKeys, scaled<kType>(Element::load(elements), load(scales)));
+      });
     }
   }
 #endif
   for (int64_t key = 0; key < kChunkKeys; ++key) {
     for (int64_t d = done; d < head_dim; ++d) {
-      out[d * kChunkKeys + key] = static_cast<float>(keys[chunk.at[key] + d] - kByteOffset) * scales[key];
+      out[d * kChunkKeys + key] = Element::one(keys[chunk.at[key] + d]) * scales[key];
     }
   }
-}
-
-// out[head_dim][16 keys]
-inline void load_keys(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
-  if (pool.type == CacheType::kInt8) {
-    return load_key_bytes(static_cast<const uint8_t*>(pool.keys), chunk, head_dim, out);
-  }
-  if (pool.type == CacheType::kF32) {
-    const auto keys = static_cast<const float*>(pool.keys);
-    for (int64_t key = 0; key < kChunkKeys; ++key) {
-      for (int64_t d = 0; d < head_dim; ++d) out[d * kChunkKeys + key] = keys[chunk.at[key] + d];
-    }
-    return;
-  }
-  const auto keys = static_cast<const uint16_t*>(pool.keys);
-  int64_t done = 0;
-#if defined(__AVX2__)
-  for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
-    transpose_halves(keys + done, chunk.at, out + done * kChunkKeys);
-  }
-#endif
-  for (int64_t key = 0; key < kChunkKeys; ++key) {
-    for (int64_t d = done; d < head_dim; ++d) out[d * kChunkKeys + key] = half_to_float(keys[chunk.at[key] + d]);
-  }
-}
-
-inline void load_value_bytes(const uint8_t* value, float scale, int64_t head_dim, float* out) {
-  int64_t d = 0;
-  for (; d + kLanes <= head_dim; d += kLanes) {
-    store(out + d, mul(sub(load_bytes(value + d), broadcast(kByteOffset)), broadcast(scale)));
-  }
-  for (; d < head_dim; ++d) out[d] = static_cast<float>(value[d] - kByteOffset) * scale;
 }
 
 // out[16 keys][padded head_dim], the padding zero
-inline void load_values(const KvPool& pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+template <CacheType kType>
+inline void load_values(const void* pool, const ChunkAddresses& chunk, int64_t head_dim, float* out) {
+  using Element = CacheElement<kType>;
   const int64_t width = padded_head_dim(head_dim);
   for (int64_t key = 0; key < kChunkKeys; ++key, out += width) {
-    if (pool.type == CacheType::kF32) {
-      const float* const value = static_cast<const float*>(pool.values) + chunk.at[key];
-      for (int64_t d = 0; d < head_dim; ++d) out[d] = value[d];
-    } else if (pool.type == CacheType::kInt8) {
-      const auto* const bytes = static_cast<const uint8_t*>(pool.values);
-      load_value_bytes(bytes + chunk.at[key], row_scale(bytes, chunk.scale_at[key]), head_dim, out);
-    } else {
-      const uint16_t* const value = static_cast<const uint16_t*>(pool.values) + chunk.at[key];
-      int64_t d = 0;
-      for (; d + kLanes <= head_dim; d += kLanes) store(out + d, load_halves(value + d));
-      for (; d < head_dim; ++d) out[d] = half_to_float(value[d]);
+    const auto* const value = static_cast<const typename Element::Stored*>(pool) + chunk.at[key];
+    const float scale = row_scale<kType>(pool, chunk.scale_at[key]);
+    int64_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes) {
+      store(out + d, scaled<kType>(Element::load(value + d), broadcast(scale)));
     }
-    for (int64_t d = head_dim; d < width; ++d) out[d] = 0.0f;
+    for (; d < head_dim; ++d) out[d] = Element::one(value[d]) * scale;
+    for (; d < width; ++d) out[d] = 0.0f;
   }
 }
 

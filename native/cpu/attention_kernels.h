@@ -35,7 +35,7 @@ struct AttentionTile {
   int64_t kv_head;
 };
 
-// Where the head of a slot lies in a pool: in elements, for int8 in bytes; there the place of its scale too.
+// Where the head of a slot lies in a pool, in elements, and where its scale does.
 struct CacheRow {
   int64_t at;
   int64_t scale_at;
@@ -45,8 +45,8 @@ inline CacheRow cache_row(const AttentionShape& shape, const KvPool& pool, int64
                           int64_t kv_head) {
   const int64_t block_rows = pool.block_size * shape.num_kv_heads;
   const int64_t row = slot_of_block * shape.num_kv_heads + kv_head;
-  if (pool.type != CacheType::kInt8) return {(block * block_rows + row) * shape.head_dim, 0};
-  const int64_t first = block * block_rows * (shape.head_dim + 2);
+  if (!has_scales(pool.type)) return {(block * block_rows + row) * shape.head_dim, 0};
+  const int64_t first = block * block_rows * cache_row_width(pool.type, shape.head_dim);
   return {first + row * shape.head_dim, first + block_rows * shape.head_dim + 2 * row};
 }
 

@@ -8,6 +8,7 @@
 #include "float16.h"
 #include "rms_norm.h"
 #include "simd.h"
+#include "small_floats.h"
 
 namespace pilotfish::PILOTFISH_SIMD {
 
@@ -36,16 +37,22 @@ inline void rotate_head(const AttentionShape& shape, const float* cos, const flo
   }
 }
 
-// Writes a head as bytes, and its scale: the largest magnitude / 127 as f16, at most f16's largest number.
+// Writes a head as multiples of its scale, and the scale: the largest magnitude divided by that of an element, as f16,
+// at most f16's largest number.
+template <CacheType kType>
 inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8_t* scale_out) {
   float most = 0;
   for (int64_t d = 0; d < head_dim; ++d) most = __builtin_fabsf(head[d]) > most ? __builtin_fabsf(head[d]) : most;
-  const uint16_t scale = float_to_half((most < 65504.0f ? most : 65504.0f) / 127.0f);
+  const uint16_t scale = float_to_half((most < 65504.0f ? most : 65504.0f) / largest_element(kType));
   std::memcpy(scale_out, &scale, sizeof scale);
-  const Floats inverse = broadcast(half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f);
+  const float inverse = half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f;
+  if constexpr (kType == CacheType::kFp8) {
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = float_to_fp8(head[d] * inverse);
+    return;
+  }
   for (int64_t d = 0; d < head_dim; d += kLanes) {
     const int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
-    const Floats scaled = mul(load_first(head + d, count), inverse);
+    const Floats scaled = mul(load_first(head + d, count), broadcast(inverse));
     alignas(64) float integers[kLanes];
     store(integers, round(min(max(scaled, broadcast(-127.0f)), broadcast(127.0f))));
     for (int64_t i = 0; i < count; ++i) out[d + i] = static_cast<uint8_t>(static_cast<int>(integers[i]) + kByteOffset);
@@ -59,12 +66,17 @@ inline void write_cache(const KvPool& pool, void* cache, const CacheRow& row, co
     for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d];
     return;
   }
-  if (pool.type == CacheType::kInt8) {
+  if (has_scales(pool.type)) {
     auto* const bytes = static_cast<uint8_t*>(cache);
-    return write_bytes(head, head_dim, bytes + row.at, bytes + row.scale_at);
+    const auto write = pool.type == CacheType::kInt8 ? write_bytes<CacheType::kInt8> : write_bytes<CacheType::kFp8>;
+    return write(head, head_dim, bytes + row.at, bytes + row.scale_at);
   }
   uint16_t* const out = static_cast<uint16_t*>(cache) + row.at;
   int64_t d = 0;
+  if (pool.type == CacheType::kBf16) {
+    for (; d < head_dim; ++d) out[d] = float_to_bfloat(head[d]);
+    return;
+  }
   for (; d + kLanes <= head_dim; d += kLanes) store_halves(out + d, load(head + d));
   for (; d < head_dim; ++d) out[d] = float_to_half(head[d]);
 }

@@ -76,7 +76,7 @@ inline void score_split(const AttentionShape& shape, const KvPool& pool, const A
   ChunkWalk walk(shape, pool, tile, pool.keys, work.first_slot, work.last_slot);
   ChunkAddresses chunk;
   for (int64_t slot; walk.next(&chunk, &slot);) {
-    load_keys(pool, chunk, shape.head_dim, work.chunk);
+    for_cache(pool.type, [&]<CacheType kType>() { load_keys<kType>(pool.keys, chunk, shape.head_dim, work.chunk); });
     for (int64_t row = 0; row < tile.num_rows; ++row) {
       const uint32_t visible = work.views[row].visible(slot);
       if (visible == 0) continue;
@@ -177,7 +177,8 @@ inline void sum_values(const AttentionShape& shape, const KvPool& pool, const At
   ChunkWalk walk(shape, pool, tile, pool.values, work.first_slot, work.last_slot);
   ChunkAddresses chunk;
   for (int64_t slot; walk.next(&chunk, &slot);) {
-    load_values(pool, chunk, shape.head_dim, work.chunk);
+    for_cache(pool.type,
+              [&]<CacheType kType>() { load_values<kType>(pool.values, chunk, shape.head_dim, work.chunk); });
     for (int64_t row = 0; row < tile.num_rows; ++row) {
       const uint32_t visible = work.views[row].visible(slot);
       if (visible == 0) continue;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/cache_type.h"
 #include "parallel.h"
 
 namespace pilotfish {
@@ -11,7 +12,6 @@ namespace pilotfish {
 inline constexpr int64_t kMaxHeadDim = 256;
 
 enum class RotaryStyle { kHalves, kPairs };
-enum class CacheType { kF16, kF32, kInt8 };
 
 struct AttentionShape {
   int64_t num_heads;
@@ -27,8 +27,8 @@ struct AttentionShape {
   int64_t group_size() const { return num_heads / num_kv_heads; }
 };
 
-// keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place; int8: head_dim + 2 bytes, of which
-// a block has all integers first, each 128 more than it stands for, and then an f16 scale for each slot and head.
+// keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place; with scales head_dim + 2 bytes, of
+// which a block has all elements first (int8: each 128 more than it stands for), then an f16 scale a slot and head.
 struct KvPool {
   CacheType type;
   void* keys;

@@ -1,4 +1,4 @@
-// Sixteen columns of sixteen rows of halves, transposed and widened, or of bytes. For AVX2 with F16C and above.
+// Sixteen columns of sixteen rows of bytes or of two-byte elements, transposed. For AVX2 and above.
 #pragma once
 
 #include <immintrin.h>
@@ -7,7 +7,7 @@
 
 namespace pilotfish::PILOTFISH_SIMD {
 
-// Transposes 8 x 8 halves in each 128-bit lane: output c holds element c of inputs 0 .. 7.
+// Transposes 8 x 8 elements of two bytes in each 128-bit lane: output c holds element c of inputs 0 .. 7.
 inline void transpose_eight(__m256i (&rows)[8]) {
   __m256i pairs[8], quads[8];
   for (int i = 0; i < 4; ++i) {
@@ -26,9 +26,10 @@ inline void transpose_eight(__m256i (&rows)[8]) {
   }
 }
 
-// from[at[row] + column], 16 x 16, to out[column][row]. Each of four rounds moves one bit of the row's number behind
-// the column's.
-inline void transpose_bytes(const uint8_t* from, const int64_t* at, uint8_t (*out)[16]) {
+// Calls take(column, elements) with from[at[row] + column] of sixteen rows, for sixteen columns. Each of four rounds
+// moves one bit of the row's number behind the column's.
+template <class Take>
+inline void transpose(const uint8_t* from, const int64_t* at, const Take& take) {
   __m128i rows[16], mixed[16];
   for (int row = 0; row < 16; ++row) rows[row] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at[row]));
   for (int round = 0; round < 4; ++round) {
@@ -39,12 +40,15 @@ inline void transpose_bytes(const uint8_t* from, const int64_t* at, uint8_t (*ou
     for (int i = 0; i < 16; ++i) rows[i] = mixed[i];
   }
   for (int column = 0; column < 16; ++column) {
-    _mm_store_si128(reinterpret_cast<__m128i*>(out[column]), rows[column]);
+    alignas(16) uint8_t elements[16];
+    _mm_store_si128(reinterpret_cast<__m128i*>(elements), rows[column]);
+    take(column, elements);
   }
 }
 
-// from[at[row] + column], 16 x 16, to out[column][row].
-inline void transpose_halves(const uint16_t* from, const int64_t* at, float* out) {
+// The same with elements of two bytes.
+template <class Take>
+inline void transpose(const uint16_t* from, const int64_t* at, const Take& take) {
   for (int side = 0; side < 2; ++side) {
     __m256i rows[8];
     for (int row = 0; row < 8; ++row) {
@@ -53,10 +57,10 @@ inline void transpose_halves(const uint16_t* from, const int64_t* at, float* out
       rows[row] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(upper)), _mm_loadu_si128(lower), 1);
     }
     transpose_eight(rows);
-    for (int column = 0; column < 8; ++column, out += 16) {
-      alignas(32) uint16_t halves[16];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(halves), rows[column]);
-      store(out, load_halves(halves));
+    for (int column = 0; column < 8; ++column) {
+      alignas(32) uint16_t elements[16];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(elements), rows[column]);
+      take(side * 8 + column, elements);
     }
   }
 }

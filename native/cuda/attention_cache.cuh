@@ -2,6 +2,8 @@
 // shared memory, and how they are written.
 #pragma once
 
+#include <type_traits>
+
 #include "attention_rows.cuh"
 #include "common.cuh"
 #include "kernels.h"
@@ -9,7 +11,11 @@
 namespace pilotfish::cuda {
 
 template <CacheType kType>
-inline constexpr int kElementBytes = kType == CacheType::kF16 ? 2 : 1;
+inline constexpr int kElementBytes = element_bytes(kType);
+template <CacheType kType>
+inline constexpr bool kHasScales = has_scales(kType);
+template <CacheType kType>
+inline constexpr float kLargestElement = largest_element(kType);
 
 /// A row of the cache in shared memory, padded so that ldmatrix meets no bank twice. kDim is head_dim rounded up to
 /// what is compiled; the columns between are zero.
@@ -31,16 +37,16 @@ __device__ __forceinline__ int row_index(const PagedAttention& a, int cell, int 
 template <CacheType kType>
 __device__ __forceinline__ int row_offset(const PagedAttention& a, int cell, int kv_head) {
   const int row = row_index(a, cell, kv_head);
-  if constexpr (kType == CacheType::kF16) return row * (a.shape.head_dim / 8);
-  // Behind the integers of each block before it are their scales.
+  if constexpr (!kHasScales<kType>) return row * (a.shape.head_dim / 8);
+  // Behind the bytes of each block before it are their scales.
   return row * (a.shape.head_dim / 16) + cell / a.block_size * (a.block_size * a.shape.num_kv_heads / 8);
 }
 
-/// The scale of a row of an int8 pool, in global memory.
+/// The scale of a row of a pool that has them, in global memory.
 __device__ __forceinline__ __half* row_scale(const PagedAttention& a, void* pool, int cell, int kv_head) {
   const size_t block_rows = static_cast<size_t>(a.block_size) * a.shape.num_kv_heads;
-  const size_t integers = (cell / a.block_size + 1) * block_rows * a.shape.head_dim;
-  return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + integers) + row_index(a, cell, kv_head);
+  const size_t bytes = (cell / a.block_size + 1) * block_rows * a.shape.head_dim;
+  return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + bytes) + row_index(a, cell, kv_head);
 }
 
 /// Copies kNumKeys rows from key `first` of a chunk on to shared memory, by one warp. `offset`: row_offset() of this
@@ -75,20 +81,37 @@ __device__ __forceinline__ void load_rows(const PagedAttention& a, const void* p
   }
 }
 
-/// Keys of an int8 cache are multiplied as 1152 + q with q in -127..127, f16 with the bits of q's byte: what that is
-/// too much is taken off their sums.
-inline constexpr float kByteOffset = 1152.0f;
 /// Weights times scales of values are kept clear of what f16 rounds coarsely, and stay below its largest number.
-inline constexpr float kWeightScale = 64.0f;
+template <CacheType kType>
+inline constexpr float kWeightScale = kType == CacheType::kInt8  ? 64.0f
+                                      : kType == CacheType::kFp8 ? 256.0f
+                                                                 : 1.0f;
 
-/// Two f16 1024 + byte from bytes 0 and 1, or 2 and 3, of a word.
-__device__ __forceinline__ uint32_t low_bytes(uint32_t word) { return __byte_perm(word, 0x64646464, 0x4140); }
-__device__ __forceinline__ uint32_t high_bytes(uint32_t word) { return __byte_perm(word, 0x64646464, 0x4342); }
+/// Two neighbours in what tensor cores multiply with the cache, queries and weights: bf16 beside bf16, else f16.
+template <CacheType kType>
+using Pair = std::conditional_t<kType == CacheType::kBf16, __nv_bfloat162, __half2>;
+
+__device__ __forceinline__ void round_to(__half2& pair, const float2& values) { pair = __float22half2_rn(values); }
+__device__ __forceinline__ void round_to(__nv_bfloat162& pair, const float2& values) {
+  pair = __float22bfloat162_rn(values);
+}
+__device__ __forceinline__ float2 floats_of(const __half2& pair) { return __half22float2(pair); }
+__device__ __forceinline__ float2 floats_of(const __nv_bfloat162& pair) { return __bfloat1622float2(pair); }
+
+/// Stores two neighbouring columns of a query, or of a row of elements of two bytes.
+template <CacheType kType>
+__device__ __forceinline__ void store_pair(uint16_t* target, const float2& values) {
+  if constexpr (kType == CacheType::kBf16) {
+    round_to(*reinterpret_cast<__nv_bfloat162*>(target), values);
+  } else {
+    *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
+  }
+}
 
 /// Column of a query in shared memory, so that the four bytes of a key that ldmatrix gives a lane meet theirs.
 template <CacheType kType>
 __device__ __forceinline__ int query_column(int column) {
-  if constexpr (kType == CacheType::kF16) return column;
+  if constexpr (!kHasScales<kType>) return column;
   return (column & ~15) | (column >> 2 & 3) << 1 | (column & 1) | (column & 2) << 2;
 }
 

@@ -13,10 +13,10 @@ __device__ __forceinline__ void attend_chunk(uint32_t queries, const ChunkPlace&
                                              const KeyRange (&seen)[2], const ScoreRule& rule, bool has_upper,
                                              Running<kDim>& running, const BeforeValues& before_values) {
   Scores scores;
-  if constexpr (kType == CacheType::kF16) {
-    score_halves<kDim>(queries, chunk.keys, scores);
+  if constexpr (kHasScales<kType>) {
+    score_bytes<kType, kDim>(queries, chunk, scores);
   } else {
-    score_bytes<kDim>(queries, chunk, scores);
+    score_halves<kType, kDim>(queries, chunk.keys, scores);
   }
   Weights weights = {};
   Join factors[2] = {{1, 0}, {1, 0}};
@@ -36,10 +36,10 @@ __device__ __forceinline__ void attend_chunk(uint32_t queries, const ChunkPlace&
     for (int i = 0; i < kChunkKeys / 8; ++i) weights[i / 2][i % 2 * 2 + half] = pairs[i];
   }
   before_values();
-  if constexpr (kType == CacheType::kF16) {
-    weigh_halves<kOrder, kDim>(weights, chunk.values, factors, running);
+  if constexpr (kHasScales<kType>) {
+    weigh_bytes<kType, kOrder, kDim>(weights, chunk.values, factors, running);
   } else {
-    weigh_bytes<kOrder, kDim>(weights, chunk.values, factors, running);
+    weigh_halves<kType, kOrder, kDim>(weights, chunk.values, factors, running);
   }
 }
 

@@ -117,19 +117,20 @@ class FreshHeads {
   }
 
   __device__ void store_query(const Head<kDim>& head) const {
-    auto* const target = reinterpret_cast<__half*>(shared_ + task_.index * kQueryBytes<kDim>);
-    head.template for_each<Head<kDim>::kPadded>(
-        lane_, [&](int column, const float2& values) { store_halves(target + query_column<kType>(column), values); });
+    auto* const target = reinterpret_cast<uint16_t*>(shared_ + task_.index * kQueryBytes<kDim>);
+    head.template for_each<Head<kDim>::kPadded>(lane_, [&](int column, const float2& values) {
+      store_pair<kType>(target + query_column<kType>(column), values);
+    });
   }
 
   __device__ void store(Head<kDim>& head) const {
     const bool is_value = task_.kind == Kind::kValue;
     const int in_split = task_.index % kSplitKeys, warp = in_split / kChunkKeys, key = in_split % kChunkKeys;
     __half scale = {};
-    if constexpr (kType == CacheType::kInt8) {
-      scale = head.quantise();
+    if constexpr (kHasScales<kType>) {
+      scale = head.template quantise<kType>();
       if (threadIdx.x % kWarpSize == 0) {
-        Layout::scales(shared_, warp, is_value)[key] = __half2float(scale) * (is_value ? kWeightScale : 1.0f);
+        Layout::scales(shared_, warp, is_value)[key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
       }
     }
     store_row<kType, kDim, Head<kDim>::kPadded>(

@@ -2,6 +2,8 @@
 // columns, two by two beside each other: the pairs that rotate together, or their neighbours.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include "attention_cache.cuh"
 
 namespace pilotfish::cuda {
@@ -99,7 +101,8 @@ class Head {
     }
   }
 
-  /// The scale of an int8 row, and the head as integers plus 128.
+  /// Leaves the head as multiples of its scale, integers plus 128 for int8; its scale.
+  template <CacheType kType>
   __device__ __half quantise() {
     float most = 0;
 #pragma unroll
@@ -111,13 +114,14 @@ class Head {
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
     }
-    const __half scale = saturated_half(__fdiv_rn(fminf(most, kMaxHalf), 127.0f));
+    const __half scale = saturated_half(__fdiv_rn(fminf(most, kMaxHalf), kLargestElement<kType>));
     const float factor = __half2float(scale);
     const float inverse = factor > 0 ? __fdiv_rn(1.0f, factor) : 0.0f;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float4& v = values_[i];
-      v = make_float4(biased(v.x, inverse), biased(v.y, inverse), biased(v.z, inverse), biased(v.w, inverse));
+      v = make_float4(scaled<kType>(v.x, inverse), scaled<kType>(v.y, inverse), scaled<kType>(v.z, inverse),
+                      scaled<kType>(v.w, inverse));
     }
     return scale;
   }
@@ -140,26 +144,27 @@ class Head {
     b = __fmaf_rn(b, cos, __fmul_rn(a, sin));
     a = turned;
   }
-  __device__ static float biased(float value, float inverse) {
-    return rintf(fminf(fmaxf(__fmul_rn(value, inverse), -127.0f), 127.0f)) + 128.0f;
+  template <CacheType kType>
+  __device__ static float scaled(float value, float inverse) {
+    const float multiple = __fmul_rn(value, inverse);
+    if constexpr (kType == CacheType::kFp8) return multiple;
+    return rintf(fminf(fmaxf(multiple, -127.0f), 127.0f)) + 128.0f;
   }
 
   float4 values_[kGroups];
 };
 
-__device__ __forceinline__ void store_halves(__half* target, const float2& values) {
-  *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
-}
-
-/// Writes a head as a row of a cache of kType; int8: after quantise(). `target`: global or shared memory.
+/// Writes a head as a row of a cache of kType, after quantise() where it has scales. `target`: global or shared memory.
 template <CacheType kType, int kDim, typename Head<kDim>::Columns kColumns>
 __device__ __forceinline__ void store_row(const HeadLane<kDim>& lane, const Head<kDim>& head, void* target) {
   head.template for_each<kColumns>(lane, [&](int column, const float2& values) {
-    if constexpr (kType == CacheType::kF16) {
-      store_halves(static_cast<__half*>(target) + column, values);
+    auto* const place = static_cast<uint16_t*>(target) + column / (2 / kElementBytes<kType>);
+    if constexpr (kType == CacheType::kInt8) {
+      *place = static_cast<uint16_t>(static_cast<int>(values.x) | static_cast<int>(values.y) << 8);
+    } else if constexpr (kType == CacheType::kFp8) {
+      *place = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, __NV_E4M3);
     } else {
-      const int low = static_cast<int>(values.x), high = static_cast<int>(values.y);
-      *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(target) + column) = static_cast<uint16_t>(low | high << 8);
+      store_pair<kType>(place, values);
     }
   });
 }
@@ -171,7 +176,7 @@ __device__ __forceinline__ void store_in_cache(const PagedAttention& a, const He
                                                int kv_head) {
   store_row<kType, kDim, Head<kDim>::kExisting>(lane, head,
                                                 static_cast<uint4*>(pool) + row_offset<kType>(a, cell, kv_head));
-  if constexpr (kType == CacheType::kInt8) {
+  if constexpr (kHasScales<kType>) {
     if (threadIdx.x % kWarpSize == 0) *row_scale(a, pool, cell, kv_head) = scale;
   }
 }

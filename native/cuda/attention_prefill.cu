@@ -75,7 +75,7 @@ __device__ LaneScales load_stage(const PagedAttention& a, const Tile& tile, cons
   const int offset = cell < 0 ? cell : row_offset<kType>(a, cell, blockIdx.y);
   load_rows<kType, kDim, kWarpKeys>(a, a.key_cache, offset, first, at + Layout<kType, kDim>::keys(stage));
   load_rows<kType, kDim, kWarpKeys>(a, a.value_cache, offset, first, at + Layout<kType, kDim>::values(stage));
-  if constexpr (kType == CacheType::kInt8) return LaneScales(a, cell, blockIdx.y);
+  if constexpr (kHasScales<kType>) return LaneScales(a, cell, blockIdx.y);
   return LaneScales();
 }
 
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   commit_copies();
   // Every warp has all scales of a chunk: one writes them.
   const auto store_scales = [&](int stage) {
-    if (kType == CacheType::kInt8 && warp == 0) upcoming.store(scales[stage][0], scales[stage][1], lane);
+    if (kHasScales<kType> && warp == 0) upcoming.store<kType>(scales[stage][0], scales[stage][1], lane);
   };
   store_scales(0);
 

@@ -32,16 +32,17 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
   if (is_query) {
     auto* const target =
-        static_cast<__half*>(a.queries) + (static_cast<size_t>(row) * shape.num_heads + index) * shape.head_dim;
-    head.template for_each<Head<kDim>::kExisting>(
-        lane, [&](int column, const float2& values) { store_halves(target + query_column<kType>(column), values); });
+        static_cast<uint16_t*>(a.queries) + (static_cast<size_t>(row) * shape.num_heads + index) * shape.head_dim;
+    head.template for_each<Head<kDim>::kExisting>(lane, [&](int column, const float2& values) {
+      store_pair<kType>(target + query_column<kType>(column), values);
+    });
     return;
   }
   const SequenceRows sequence = sequence_of_row(a, row);
   const int cell = sequence.cell(a, slot_of_row(a, sequence, row));
   const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
   __half scale = {};
-  if constexpr (kType == CacheType::kInt8) scale = head.quantise();
+  if constexpr (kHasScales<kType>) scale = head.template quantise<kType>();
   store_in_cache<kType>(a, lane, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
 }
 

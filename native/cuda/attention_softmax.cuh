@@ -14,7 +14,7 @@ inline constexpr int kSplitChunks = 4;
 inline constexpr int kSplitKeys = kChunkKeys * kSplitChunks;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-/// A query in shared memory, f16, padded as a row of the cache is.
+/// A query in shared memory, of two bytes a column, padded as a row of the cache is.
 template <int kDim>
 inline constexpr int kQueryBytes = kDim * 2 + 16;
 
@@ -70,10 +70,11 @@ struct ScoreRule {
 template <CacheType kType, int kDim>
 __device__ __forceinline__ int kept_column(int i, int which) {
   const int column = threadIdx.x % 4 * 2 + which;
-  return kType == CacheType::kF16 ? i * 8 + column : column * (kDim / 8) + i;
+  return kHasScales<kType> ? column * (kDim / 8) + i : i * 8 + column;
 }
 
-/// A chunk in shared memory: addresses of its rows, and for int8 of its scales (those of values times kWeightScale).
+/// A chunk in shared memory: addresses of its rows, and of its scales where there are some (of values: times
+/// kWeightScale).
 struct ChunkPlace {
   uint32_t keys;
   uint32_t values;
@@ -100,8 +101,8 @@ __device__ __forceinline__ float quad_sum(float value) {
   return __fadd_rn(value, __shfl_xor_sync(~0u, value, 2));
 }
 
-/// Softmax of one query's scores; returns its maximum and sum and leaves the weights as f16 pairs, for int8 times the
-/// values' scales.
+/// Softmax of one query's scores; returns its maximum and sum and leaves the weights as pairs, times the values' scales
+/// where there are some.
 template <CacheType kType>
 __device__ __forceinline__ Softmax soften(float (&scores)[kChunkKeys / 4], const KeyRange& seen, int first_key,
                                           const ScoreRule& rule, const float* value_scales,
@@ -120,13 +121,13 @@ __device__ __forceinline__ Softmax soften(float (&scores)[kChunkKeys / 4], const
 #pragma unroll
   for (int i = 0; i < kChunkKeys / 8; ++i) {
     float2 weight = make_float2(exp2f(__fadd_rn(scores[2 * i], -base)), exp2f(__fadd_rn(scores[2 * i + 1], -base)));
-    __half2 pair;
-    if constexpr (kType == CacheType::kF16) {
-      pair = __floats2half2_rn(weight.x, weight.y);
-      weight = __half22float2(pair);
-    } else {
+    Pair<kType> pair;
+    if constexpr (kHasScales<kType>) {
       const float2 scale = *reinterpret_cast<const float2*>(value_scales + i * 8 + column);
-      pair = __floats2half2_rn(__fmul_rn(weight.x, scale.x), __fmul_rn(weight.y, scale.y));
+      round_to(pair, make_float2(__fmul_rn(weight.x, scale.x), __fmul_rn(weight.y, scale.y)));
+    } else {
+      round_to(pair, weight);
+      weight = floats_of(pair);
     }
     sum = __fadd_rn(sum, __fadd_rn(weight.x, weight.y));
     weights[i] = reinterpret_cast<const uint32_t&>(pair);

@@ -9,13 +9,13 @@
 namespace pilotfish::cuda {
 
 /// Shared memory: the tile's queries, then keys and values of each warp's chunk, which make room for its result
-/// [16 queries][kDim] f32; for int8 then the scales of each.
+/// [16 queries][kDim] f32; then the scales of each where there are some.
 template <CacheType kType, int kDim>
 struct SplitLayout {
   static constexpr int kQueries = kTileQueries * kQueryBytes<kDim>;
   static constexpr int kChunkBytes = kChunkKeys * kCacheRowBytes<kType, kDim>;
   static constexpr int kScales = kQueries + kAttentionWarps * 2 * kChunkBytes;
-  static constexpr int kScaleBytes = kType == CacheType::kInt8 ? kChunkKeys * static_cast<int>(sizeof(float)) : 0;
+  static constexpr int kScaleBytes = kHasScales<kType> ? kChunkKeys * static_cast<int>(sizeof(float)) : 0;
   static constexpr int kBytes = kScales + kAttentionWarps * 2 * kScaleBytes;
   static_assert(kTileQueries * kDim * 4 <= 2 * kChunkBytes, "a result fits where the keys and values were");
   static_assert(kAttentionWarps == kSplitChunks, "a chunk a warp");
@@ -65,7 +65,7 @@ class SplitBlock {
     commit_copies();
     load_rows<kType, kDim, kChunkKeys>(a_, a_.value_cache, offset, 0, at_ + Shared::values(warp_));
     commit_copies();
-    if constexpr (kType == CacheType::kInt8) scales_ = LaneScales(a_, cell_, blockIdx.y);
+    if constexpr (kHasScales<kType>) scales_ = LaneScales(a_, cell_, blockIdx.y);
   }
 
   /// Has this warp's chunk of a split brought into L2.
@@ -85,8 +85,8 @@ class SplitBlock {
   __device__ void attend(int split, SplitResults& results) const {
     const ChunkPlace chunk = {at_ + Shared::keys(warp_), at_ + Shared::values(warp_),
                               Shared::scales(shared_, warp_, false), Shared::scales(shared_, warp_, true)};
-    if (kType == CacheType::kInt8 && cell_ != kFreshKey) {
-      scales_.store(Shared::scales(shared_, warp_, false), Shared::scales(shared_, warp_, true), lane_);
+    if (kHasScales<kType> && cell_ != kFreshKey) {
+      scales_.store<kType>(Shared::scales(shared_, warp_, false), Shared::scales(shared_, warp_, true), lane_);
     }
     Running<kDim> running;
     running.clear();
@@ -148,10 +148,10 @@ class SplitBlock {
     return first_key(split) <= seen_.last && first_key(split) + kChunkKeys > seen_.first;
   }
 
-  /// Columns from `column` on of a warp's result; a multiple of 4. int8: lanes write 4 columns each, kDim / 4 apart,
-  /// and would meet in one bank.
+  /// Columns from `column` on of a warp's result; a multiple of 4. Of bytes, lanes write 4 columns each, kDim / 4
+  /// apart, and would meet in one bank.
   __device__ float* result(int warp, int query, int column) const {
-    if constexpr (kType == CacheType::kInt8) column ^= column / (kDim / 4) * 4;
+    if constexpr (kHasScales<kType>) column ^= column / (kDim / 4) * 4;
     return reinterpret_cast<float*>(shared_ + Shared::keys(warp)) + query * kDim + column;
   }
 
@@ -180,7 +180,7 @@ class SplitBlock {
       const int query = lane_ / 4 + half * 8;
       if (query >= num_queries()) continue;
       if (lane_ % 4 == 0) softmax[query] = running.softmax[half];
-      if constexpr (kType == CacheType::kF16) {
+      if constexpr (!kHasScales<kType>) {
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i) {
           const float4& v = running.values[i];

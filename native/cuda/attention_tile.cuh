@@ -123,7 +123,7 @@ __device__ __forceinline__ int lane_cell(const PagedAttention& a, const Tile& ti
   return tile.sequence.cell(a, slot_of_key(tile.sequence, tile.mask, key));
 }
 
-/// The scales of a lane's key and value of an int8 cache, on their way to shared memory.
+/// The scales of a lane's key and value, on their way to shared memory.
 struct LaneScales {
   __half key;
   __half value;
@@ -135,15 +135,16 @@ struct LaneScales {
     value = __ldcg(row_scale(a, a.value_cache, cell, kv_head));
   }
   /// `key_scales`, `value_scales`: of a chunk in shared memory.
+  template <CacheType kType>
   __device__ void store(float* key_scales, float* value_scales, int index) const {
     key_scales[index] = __half2float(key);
-    value_scales[index] = __half2float(value) * kWeightScale;
+    value_scales[index] = __half2float(value) * kWeightScale<kType>;
   }
 };
 
 /// What sums of weighted values are multiplied with at last.
 template <CacheType kType>
-inline constexpr float kValueUnit = kType == CacheType::kF16 ? 1.0f : 1.0f / kWeightScale;
+inline constexpr float kValueUnit = 1.0f / kWeightScale<kType>;
 
 /// Writes a finished element of the output.
 __device__ __forceinline__ void write_result(const PagedAttention& a, size_t query, int column, float value) {
@@ -179,8 +180,19 @@ cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
     if (head_dim <= 128) return launch.template operator()<kType, 128>();
     return launch.template operator()<kType, 256>();
   };
-  return a.cache_type == CacheType::kF16 ? for_head_dim.template operator()<CacheType::kF16>()
-                                         : for_head_dim.template operator()<CacheType::kInt8>();
+  switch (a.cache_type) {
+    case CacheType::kF16:
+      return for_head_dim.template operator()<CacheType::kF16>();
+    case CacheType::kBf16:
+      return for_head_dim.template operator()<CacheType::kBf16>();
+    case CacheType::kInt8:
+      return for_head_dim.template operator()<CacheType::kInt8>();
+    case CacheType::kFp8:
+      return for_head_dim.template operator()<CacheType::kFp8>();
+    case CacheType::kF32:
+      break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace pilotfish::cuda

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention_shape.h"
 #include "device/round_kernels.h"
+#include "memory/cache_type.h"
 
 namespace pilotfish::cuda {
 
@@ -142,24 +144,8 @@ cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, con
 
 // ---- paged attention ----
 
-inline constexpr int kMaxHeadDim = 256;
 /// Passes of at most so many rows cut the context over thread blocks.
 inline constexpr int kMaxSplitRows = 64;
-
-/// How keys and values are kept; GRAPH.md says where the scales of int8 lie.
-enum class CacheType { kF16, kInt8 };
-
-struct AttentionShape {
-  int num_heads;
-  int num_kv_heads;
-  int head_dim;         // a multiple of 8, of 16 for an int8 cache; at most kMaxHeadDim
-  int rotary_dim;       // a multiple of 4
-  bool is_interleaved;  // pairs rotate instead of halves
-  float scale;
-  int sliding_window;  // 0: none
-  float softcap;       // 0: none
-  float norm_epsilon;
-};
 
 /// Inputs of `native/GRAPH.md`, all in device memory.
 struct PagedAttention {
@@ -168,7 +154,7 @@ struct PagedAttention {
   int num_seqs;
   int max_blocks;  // columns of block_table
   int block_size;
-  CacheType cache_type;
+  CacheType cache_type;  // not kF32
   const float* qkv;
   const int32_t* position_ids;
   const int32_t* seq_starts;
@@ -179,9 +165,9 @@ struct PagedAttention {
   const float* sin;
   const float* q_norm;  // or null
   const float* k_norm;  // or null
-  void* key_cache;      // [num_blocks, num_kv_heads, block_size, head_dim] f16; int8: a block's bytes, then its scales
+  void* key_cache;      // [num_blocks, num_kv_heads, block_size, head_dim]; scales of a block lie behind its bytes
   void* value_cache;
-  void* queries;     // scratch, f16 [num_rows, num_heads, head_dim]
+  void* queries;     // scratch, [num_rows, num_heads, head_dim] of two bytes
   float* partials;   // scratch, attention_partial_bytes(), every byte 0xFF before the first launch and after each one
   float* out;        // [num_rows, num_heads head_dim]
   void* halves_out;  // f16 copy of out, or null

@@ -3,6 +3,8 @@
 #include <bit>
 #include <string>
 
+#include "model/cache_tensor.h"
+
 namespace pilotfish {
 namespace {
 
@@ -10,22 +12,16 @@ using namespace attention_input;
 
 constexpr int64_t kMaxTreeRows = 64;
 
-CacheType cache_type(ONNXTensorElementDataType type) {
-  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16) return CacheType::kF16;
-  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) return CacheType::kF32;
-  require(type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, "key_cache has element type ", type,
-          ", not f16 (10), f32 (1) or u8 (2)");
-  return CacheType::kInt8;
-}
-
 KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {
-  const CacheType type = cache_type(keys.type);
+  const std::optional<CacheType> type = cache_type(keys.type);
+  require(type.has_value(), "key_cache has element type ", keys.type,
+          ", not f16 (10), f32 (1), bf16 (16), u8 (2) or f8e4m3 (17)");
   require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  const int64_t width = type == CacheType::kInt8 ? shape.head_dim + 2 : shape.head_dim;
+  const int64_t width = cache_row_width(*type, shape.head_dim);
   require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, width});
   require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, width});
   require(keys.dims[1] > 0, "key_cache has shape ", keys, ": blocks without slots");
-  return {type, keys.data, values.data, keys.dims[1]};
+  return {*type, keys.data, values.data, keys.dims[1]};
 }
 
 void check_starts(const AttentionRows& rows) {

@@ -47,7 +47,9 @@ DraftVocabText = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first."),
 ]
-CacheType = Annotated[str, typer.Option(help="Type of keys and values in the caches: f16, f32 or int8, half of f16.")]
+CacheType = Annotated[
+    str, typer.Option(help="Type of keys and values in the caches: f16, f32 or bf16; int8 or fp8: half of f16.")
+]
 MaxPositions = Annotated[int | None, typer.Option(help="Longest context; default: the model's limit.")]
 TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="Folder or hub id with the tokenizer.")]
 SkipParity = Annotated[bool, typer.Option("--no-parity", help="Skip the comparison with torch.")]

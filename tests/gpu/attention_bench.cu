@@ -75,9 +75,7 @@ class Layers {
   double cache_megabytes(int context) const { return 2e-6 * static_cast<double>(context * row_bytes()); }
 
  private:
-  size_t row_bytes() const {
-    return static_cast<size_t>(model_.num_heads) * (cache_ == CacheType::kF16 ? 2 * kHeadDim : kHeadDim + 2);
-  }
+  size_t row_bytes() const { return static_cast<size_t>(model_.num_heads) * cache_row_bytes(cache_, kHeadDim); }
   static std::vector<int32_t> table() {
     std::vector<int32_t> table(kMaxBlocks);
     for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
@@ -99,8 +97,8 @@ class Layers {
 
 void print(const Model& model, CacheType cache) {
   const Layers layers(model, cache);
-  std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d  tree of 8\n", model.name,
-              cache == CacheType::kF16 ? "f16" : "int8", 1, 2, 8, 16, 64);
+  std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d  tree of 8\n", model.name, name_of(cache), 1, 2, 8, 16,
+              64);
   for (const int context : {64, 512, 2048, 3900}) {
     std::printf("after %4d tokens, %6.2f MB:       ", context, layers.cache_megabytes(context));
     for (const int rows : {1, 2, 8, 16, 64}) std::printf(" %8.2f", layers.time(rows, context, false));
@@ -113,10 +111,13 @@ void print(const Model& model, CacheType cache) {
 }  // namespace pilotfish::cuda::test
 
 int main() {
+  using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
   for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {
-    for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print(model, cache);
+    for (const CacheType cache : kCacheTypes) {
+      if (cache != CacheType::kF32) print(model, cache);
+    }
   }
   return 0;
 }

@@ -21,17 +21,29 @@ struct Case {
   CacheType cache = CacheType::kF16;
 
   size_t cache_bytes(int num_blocks) const {
-    const size_t row = cache == CacheType::kF16 ? 2 * shape.head_dim : shape.head_dim + 2;
-    return static_cast<size_t>(num_blocks) * kBlockSize * shape.num_kv_heads * row;
+    return num_blocks * kBlockSize * shape.num_kv_heads * cache_row_bytes(cache, shape.head_dim);
   }
 };
 
-/// As an int8 cache keeps a head.
-inline void quantise(std::vector<double>& head) {
+/// To so many bits below the leading one, at least in steps of `least`.
+inline double rounded(double value, int num_bits, double least) {
+  const double step = std::max(std::ldexp(1.0, std::ilogb(value) - num_bits), least);
+  return value == 0 ? 0 : step * std::nearbyint(value / step);
+}
+
+/// As a cache keeps a head. What f16 loses is left to the tolerance, as it was.
+inline void quantise(CacheType type, std::vector<double>& head) {
+  if (type == CacheType::kF16) return;
   double most = 0;
   for (const double value : head) most = std::max(most, std::fabs(value));
-  const double scale = __half2float(__float2half(static_cast<float>(most) / 127.0f));
-  for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -127.0, 127.0));
+  const double largest = largest_element(type);
+  const double scale = has_scales(type) ? __half2float(__float2half(static_cast<float>(most / largest))) : 1;
+  for (double& value : head) {
+    const double multiple = has_scales(type) ? std::clamp(value / scale, -largest, largest) : value;
+    value = scale * (type == CacheType::kInt8  ? std::nearbyint(multiple)
+                     : type == CacheType::kFp8 ? rounded(multiple, 3, 0x1p-9)
+                                               : rounded(multiple, 7, 0));
+  }
 }
 
 /// A sequence of tokens with their projections, and a cache that passes write and read.
@@ -128,7 +140,7 @@ class Sequence {
       std::vector<double> scores;
       for (int i = first; i <= last; ++i) {
         std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
-        if (case_.cache == CacheType::kInt8) quantise(key);
+        quantise(case_.cache, key);
         double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
         if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);
@@ -139,7 +151,7 @@ class Sequence {
       for (int i = first; i <= last; ++i) {
         const float* source = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
         std::vector<double> value(source, source + s.head_dim);
-        if (case_.cache == CacheType::kInt8) quantise(value);
+        quantise(case_.cache, value);
         for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
       }
     });

@@ -20,6 +20,12 @@ from onnx import TensorProto, helper, save
 
 GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048}
 SPREAD = {"int4": 4.32, "int4_asym": 4.61, "int8": 73.3}  # standard deviation of the random integers
+CACHES = {  # element type, bytes of a head's scale
+    "f16": (TensorProto.FLOAT16, 0),
+    "bf16": (TensorProto.BFLOAT16, 0),
+    "int8": (TensorProto.UINT8, 2),
+    "fp8": (TensorProto.FLOAT8E4M3FN, 2),
+}
 POSITIONS = 4096
 ALIGNMENT = 4096
 EPSILON = 1e-5
@@ -223,9 +229,8 @@ def write_graph(path: Path, data: str, shape: Shape, weights: Weights) -> None:
     inputs.insert(5, helper.make_tensor_value_info("tree_mask", TensorProto.UINT64, ["m"]))
     for i in range(shape.layers):
         for kind in ("key", "value"):
-            is_int8 = shape.cache == "int8"
-            axes = ["n", "k", shape.kv_heads, shape.head_dim + 2 * is_int8]
-            dtype = TensorProto.UINT8 if is_int8 else TensorProto.FLOAT16
+            dtype, scale_bytes = CACHES[shape.cache]
+            axes = ["n", "k", shape.kv_heads, shape.head_dim + scale_bytes]
             inputs.append(helper.make_tensor_value_info(f"{kind}_cache.{i}", dtype, axes))
     output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["o", shape.vocabulary])
     graph = helper.make_graph(nodes, "random", inputs, [output], [initializer(e, data) for e in weights.entries])
@@ -253,7 +258,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--std", type=float, default=0.7, help="of the target's embedding: what decides acceptance")
     parser.add_argument("--no-draft", action="store_true")
-    parser.add_argument("--cache", choices=("f16", "int8"), default="f16")
+    parser.add_argument("--cache", choices=CACHES, default="f16")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     target, draft = (replace(shape, cache=args.cache) for shape in PAIRS[args.shape])

@@ -4,11 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16, float8_e4m3fn
 from reference.attention_cases import Sequence, as_inputs, make_pass, runner
-from reference.paged_attention import Attention, paged_attention
+from reference.paged_attention import LARGEST, Attention, paged_attention, scaled_views
 
 GQA = Attention(num_heads=6, num_kv_heads=2, head_dim=64, rotary_dim=64)
 TREE = (-1, 0, 0, 1, 1, 2, 3, 6, -1, 8)
+# Of each type of cache: how far the output may be from the oracle's, and keys, relatively and absolutely.
+ROUNDING: dict[type, tuple[float, float, float]] = {
+    np.float32: (2e-5, 1e-5, 1e-5),
+    np.float16: (2e-3, 1e-3, 1e-5),
+    bfloat16: (1e-2, 8e-3, 1e-5),
+    np.uint8: (1e-2, 0, 1),
+    float8_e4m3fn: (2e-2, 0.125, 2**-9),
+}
 
 
 def check(
@@ -24,23 +33,43 @@ def check(
     oracle = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
     out = runner(library, attention, inputs)(as_inputs(inputs))
     expected = paged_attention(attention, oracle)
-    # A key on a rounding border may become the neighbouring half or integer: one unit in the last place of the cache.
-    atol = {np.float16: 2e-3, np.float32: 2e-5, np.uint8: 1e-2}[dtype]
+    # A key on a rounding border may become its neighbour: one unit in the last place of the cache.
+    atol, rtol_key, atol_key = ROUNDING[dtype]
     np.testing.assert_allclose(out, expected, rtol=0, atol=atol)
-    if dtype is np.uint8:
-        np.testing.assert_allclose(inputs.key_cache.astype(int), oracle.key_cache.astype(int), rtol=0, atol=1)
-        np.testing.assert_array_equal(inputs.value_cache, oracle.value_cache)
-        return
-    np.testing.assert_allclose(inputs.key_cache, oracle.key_cache, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(inputs.value_cache, oracle.value_cache)
+    np.testing.assert_array_equal(inputs.value_cache.view(np.uint8), oracle.value_cache.view(np.uint8))
+    keys, expected_keys = inputs.key_cache, oracle.key_cache
+    if keys.dtype in LARGEST:
+        (keys, scales), (expected_keys, expected_scales) = scaled_views(keys), scaled_views(expected_keys)
+        np.testing.assert_allclose(scales, expected_scales, rtol=1e-3, atol=0)
+    found = keys.astype(np.float32)
+    np.testing.assert_allclose(found, expected_keys.astype(np.float32), rtol=rtol_key, atol=atol_key)
 
 
 @pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 96, 128, 256])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (8, 2), (9, 3), (5, 1)])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8])
+@pytest.mark.parametrize("dtype", ROUNDING)
 def test_heads(library: str, head_dim: int, heads: int, kv_heads: int, dtype: type) -> None:
     attention = Attention(heads, kv_heads, head_dim, head_dim, scale=head_dim**-0.5)
     check(library, attention, [Sequence(37, 3)], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float8_e4m3fn])
+def test_halfway_numbers_become_even(library: str, dtype: type) -> None:
+    """Beside 448, the largest of fp8, a head's scale is 1."""
+    if dtype is bfloat16:
+        halfway = (np.arange(0x3F80, 0x3FFF, dtype=np.uint32) << 16 | 0x8000).view(np.float32)
+    else:
+        numbers = np.arange(0x7F, dtype=np.uint8).view(float8_e4m3fn).astype(np.float32)
+        halfway = (numbers[1:] + numbers[:-1]) / 2
+    head = np.zeros(256, np.float32)
+    head[0], head[1 : 1 + len(halfway)], head[129 : 129 + len(halfway)] = 448, halfway, -halfway
+    attention = Attention(1, 1, 256, 0)
+    inputs = make_pass(attention, [Sequence(0, 1)], dtype=dtype)
+    inputs.qkv[0, 512:] = head
+    runner(library, attention, inputs)(as_inputs(inputs))
+    cache = inputs.value_cache if dtype is bfloat16 else scaled_views(inputs.value_cache)[0]
+    expected = head.astype(dtype)
+    np.testing.assert_array_equal(cache[inputs.block_table[0, 0], 0, 0].view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 16, 32, 256])

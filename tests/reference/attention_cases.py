@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-from reference.paged_attention import Attention, Pass, int8_views, rotary_tables
+from reference.paged_attention import LARGEST, Attention, Pass, rotary_tables, scaled_views
 from reference.run_op import OpRunner
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ class Cache:
         self.keys, self.values = self._pool(shape, dtype), self._pool(shape, dtype)
 
     def _pool(self, shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
-        if dtype is not np.uint8:
+        if np.dtype(dtype) not in LARGEST:
             return self.rng.standard_normal(shape).astype(dtype)
-        pool = np.zeros((*shape[:-1], shape[-1] + 2), np.uint8)
-        integers, scales = int8_views(pool)
-        integers[:] = self.rng.integers(1, 256, shape)
-        scales[:] = self.rng.uniform(0.005, 0.03, shape[:-1])
+        pool = np.zeros((*shape[:-1], shape[-1] + 2), dtype)
+        elements, scales = scaled_views(pool)
+        largest = LARGEST[pool.dtype]
+        elements[:] = self.rng.integers(-largest, largest, shape, endpoint=True) + 128 * (dtype is np.uint8)
+        scales[:] = self.rng.uniform(0.6 / largest, 4 / largest, shape[:-1])
         return pool
 
 

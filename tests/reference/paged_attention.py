@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from ml_dtypes import float8_e4m3fn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,33 +101,38 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
     return out.reshape(num_tokens, -1)
 
 
-def int8_views(cache: NDArray[np.generic]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
-    """Bytes [num_blocks, block_size, num_kv_heads, head_dim] and scales of an int8 cache; both write to it."""
+LARGEST = {np.dtype(np.uint8): 127, np.dtype(float8_e4m3fn): 448}  # what the largest magnitude of a head becomes
+
+
+def scaled_views(cache: NDArray[np.generic]) -> tuple[NDArray[np.generic], NDArray[np.float16]]:
+    """Elements [num_blocks, block_size, num_kv_heads, head_dim] and scales of a cache that has some, as views."""
     num_blocks, block_size, kv_heads, width = cache.shape
     blocks = cache.reshape(num_blocks, -1)
     num_bytes = block_size * kv_heads * (width - 2)
-    integers = blocks[:, :num_bytes].reshape(num_blocks, block_size, kv_heads, width - 2)
-    return integers, blocks[:, num_bytes:].view(np.float16).reshape(num_blocks, block_size, kv_heads)
+    elements = blocks[:, :num_bytes].reshape(num_blocks, block_size, kv_heads, width - 2)
+    return elements, blocks[:, num_bytes:].view(np.float16).reshape(num_blocks, block_size, kv_heads)
 
 
 def _write(cache: NDArray[np.generic], slot: tuple[int, int], heads: NDArray[np.float64]) -> None:
-    if cache.dtype != np.uint8:
+    if cache.dtype not in LARGEST:
         cache[slot] = heads
         return
-    integers, scales = int8_views(cache)
-    heads = heads.astype(np.float32)
-    scale = (np.abs(heads).max(axis=1) / np.float32(127)).astype(np.float16)
+    elements, scales = scaled_views(cache)
+    heads, largest = heads.astype(np.float32), np.float32(LARGEST[cache.dtype])
+    scale = (np.abs(heads).max(axis=1) / largest).astype(np.float16)
     with np.errstate(divide="ignore"):
-        inverse = np.where(scale > 0, np.float32(1) / scale.astype(np.float32), 0)
-    integers[slot] = np.rint(np.clip(heads * inverse[:, None], -127, 127)) + 128
+        inverse = np.where(scale > 0, np.float32(1) / scale.astype(np.float32), np.float32(0))
+    multiples = np.clip(heads * inverse[:, None], -largest, largest)
+    elements[slot] = np.rint(multiples) + 128 if cache.dtype == np.uint8 else multiples
     scales[slot] = scale
 
 
 def _read(cache: NDArray[np.generic], slot: tuple[int, int], kv_head: int) -> NDArray[np.float64]:
-    if cache.dtype != np.uint8:
+    if cache.dtype not in LARGEST:
         return cache[slot][kv_head].astype(np.float64)
-    integers, scales = int8_views(cache)
-    return (integers[slot][kv_head].astype(np.float64) - 128) * float(scales[slot][kv_head])
+    elements, scales = scaled_views(cache)
+    offset = 128 if cache.dtype == np.uint8 else 0
+    return (elements[slot][kv_head].astype(np.float64) - offset) * float(scales[slot][kv_head])
 
 
 def _rows(inputs: Pass) -> list[tuple[int, int]]:

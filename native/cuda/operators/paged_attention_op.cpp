@@ -1,6 +1,8 @@
 #include "paged_attention_op.h"
 
+#include "attention_limits.h"
 #include "checked.h"
+#include "model/cache_tensor.h"
 
 namespace pilotfish::cuda {
 namespace {
@@ -25,11 +27,7 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
              .softcap = node.real("softcap"),
              .norm_epsilon = node.real("norm_epsilon")},
       output_name_(node.output_name(0)) {
-  require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is ", shape_.num_heads,
-          ", not a multiple of num_kv_heads, ", shape_.num_kv_heads);
-  require(shape_.head_dim % 8 == 0, "head_dim is ", shape_.head_dim, ", not a multiple of 8 as the CUDA kernels need");
-  require(shape_.rotary_dim % 4 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
-          ", not a multiple of 4, as the CUDA kernels need, and at most head_dim, ", shape_.head_dim);
+  require_kernels(shape_);
   context_.reserve_attention(shape_);
 }
 
@@ -55,13 +53,12 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           kMaxSplitRows);
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
-  const bool is_int8 = keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
-  require(is_int8 || keys.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, "key_cache has element type ", keys.type,
-          ", not f16 (10) or u8 (2) as the CUDA kernels need");
-  require(!is_int8 || shape_.head_dim % 16 == 0, "head_dim is ", shape_.head_dim,
-          ", not a multiple of 16 as an int8 cache needs");
+  const std::optional<CacheType> type = cache_type(keys.type);
+  require(type.has_value(), "key_cache has element type ", keys.type,
+          ", not f16 (10), bf16 (16), u8 (2) or f8e4m3 (17)");
+  require_kernels(shape_, *type);
   require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  const int64_t width = is_int8 ? shape_.head_dim + 2 : shape_.head_dim;
+  const int64_t width = cache_row_width(*type, shape_.head_dim);
   require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, width});
   require_shape("value_cache", values, {keys.dims[0], pass.block_size, shape_.num_kv_heads, width});
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
@@ -71,7 +68,7 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           .num_seqs = 1,
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
-          .cache_type = is_int8 ? CacheType::kInt8 : CacheType::kF16,
+          .cache_type = *type,
           .qkv = qkv.as<const float>(),
           .position_ids = positions.as<const int32_t>(),
           .seq_starts = seq_starts.as<const int32_t>(),

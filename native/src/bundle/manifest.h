@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/cache_type.h"
+
 namespace pilotfish {
 
 inline constexpr int kBundleFormatVersion = 1;
@@ -29,12 +31,6 @@ struct TensorEntry {
   uint64_t offset;  // in the weights file, a multiple of 4096
   uint64_t num_bytes;
 };
-
-enum class CacheType { kF16, kF32, kInt8 };
-// Of one head of a slot; int8: the integers and a scale of two bytes, which lies behind those of its block.
-constexpr uint64_t cache_row_bytes(CacheType type, int32_t head_dim) {
-  return type == CacheType::kInt8 ? uint64_t(head_dim) + 2 : uint64_t(type == CacheType::kF16 ? 2 : 4) * head_dim;
-}
 
 struct ModelEntry {
   FileEntry graph;

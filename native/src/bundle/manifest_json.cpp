@@ -68,11 +68,11 @@ std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32
 }
 
 CacheType parse_cache_type(const Node& node) {
-  const std::string type = node.text("cache_dtype");
-  if (type == "f16") return CacheType::kF16;
-  if (type == "f32") return CacheType::kF32;
-  if (type != "int8") node.wrong("cache_dtype", "f16, f32 or int8", type);
-  return CacheType::kInt8;
+  const std::string name = node.text("cache_dtype");
+  for (const CacheType type : kCacheTypes) {
+    if (name == name_of(type)) return type;
+  }
+  node.wrong("cache_dtype", "f16, f32, bf16, int8 or fp8", name);
 }
 
 }  // namespace pilotfish

@@ -23,11 +23,10 @@ void check_model(const char* name, const ModelEntry& model) {
          "'s cache is f32, which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
          "device cpu");
   }
-  if (model.cache_type == CacheType::kInt8 && model.head_dim % 16 != 0) {
-    fail(PF_UNSUPPORTED, "the ", name, "'s cache is int8 and its head_dim ", model.head_dim,
+  if (has_scales(model.cache_type) && model.head_dim % 16 != 0) {
+    fail(PF_UNSUPPORTED, "the ", name, "'s cache is ", name_of(model.cache_type), " and its head_dim ", model.head_dim,
          ", not a multiple of 16 as the CUDA kernels need: export the bundle again with --cache-dtype f16, or use "
-         "device "
-         "cpu");
+         "device cpu");
   }
 }
 

@@ -4,18 +4,15 @@
 #include <cstring>
 #include <string>
 
+#include "model/cache_tensor.h"
+
 namespace pilotfish {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32, -0.07 as int8 with that scale
+constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32 and bf16, 0.04 (fp8) or -111 (int8) times 6.4e-4
 
 size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
-
-ONNXTensorElementDataType element_type(CacheType type) {
-  if (type == CacheType::kInt8) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
-  return type == CacheType::kF16 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-}
 
 }  // namespace
 
@@ -23,7 +20,7 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
                  std::shared_ptr<CudaDevice> device)
     : block_size_(block_size),
       num_heads_(model.num_kv_heads),
-      scale_bytes_(model.cache_type == CacheType::kInt8 ? 2 : 0),
+      scale_bytes_(has_scales(model.cache_type) ? 2 : 0),
       row_bytes_(cache_row_bytes(model.cache_type, model.head_dim) - scale_bytes_),
       block_bytes_((row_bytes_ + scale_bytes_) * num_heads_ * block_size),
       pool_bytes_(rounded(block_bytes_ * num_blocks, device ? row_bytes_ * block_size : kPageBytes)),
@@ -35,8 +32,8 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
   } else {
     pools_ = pages_.emplace(num_bytes, Pages::Size::kSmall).data();
   }
-  const int64_t width = model.head_dim + (model.cache_type == CacheType::kInt8 ? 2 : 0);
-  const std::array<int64_t, 4> shape{num_blocks, block_size, model.num_kv_heads, width};
+  const std::array<int64_t, 4> shape{num_blocks, block_size, model.num_kv_heads,
+                                     cache_row_width(model.cache_type, model.head_dim)};
   const ONNXTensorElementDataType type = element_type(model.cache_type);
   for (int32_t pool = 0; pool < 2 * model.num_layers; ++pool) {
     const std::string name = (pool % 2 == 0 ? "key_cache." : "value_cache.") + std::to_string(pool / 2);

@@ -37,7 +37,7 @@ class KvCache {
 
   const int32_t block_size_;
   const int32_t num_heads_;
-  const size_t scale_bytes_;  // of a head of a slot of one layer's keys or values; int8
+  const size_t scale_bytes_;  // of a head of a slot of one layer's keys or values; 0: none
   const size_t row_bytes_;    // its elements
   size_t block_bytes_;        // of one layer's keys or values
   size_t pool_bytes_;         // the same of all blocks, rounded up to a page; on a device to whole heads of a block

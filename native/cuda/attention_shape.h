@@ -1,0 +1,21 @@
+// The sizes of an attention layer. Needs no CUDA, so that what the kernels cannot take is refused, and tested,
+// anywhere.
+#pragma once
+
+namespace pilotfish::cuda {
+
+inline constexpr int kMaxHeadDim = 256;
+
+struct AttentionShape {
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;         // a multiple of 8, of 16 for a cache with scales; at most kMaxHeadDim
+  int rotary_dim;       // a multiple of 4
+  bool is_interleaved;  // pairs rotate instead of halves
+  float scale;
+  int sliding_window;  // 0: none
+  float softcap;       // 0: none
+  float norm_epsilon;
+};
+
+}  // namespace pilotfish::cuda

@@ -1,0 +1,24 @@
+// What the CUDA kernels ask of an attention layer beyond native/GRAPH.md.
+#pragma once
+
+#include "attention_shape.h"
+#include "kernel_io.h"
+#include "memory/cache_type.h"
+
+namespace pilotfish::cuda {
+
+inline void require_kernels(const AttentionShape& shape) {
+  require(shape.num_heads % shape.num_kv_heads == 0, "num_heads is ", shape.num_heads,
+          ", not a multiple of num_kv_heads, ", shape.num_kv_heads);
+  require(shape.head_dim % 8 == 0, "head_dim is ", shape.head_dim, ", not a multiple of 8 as the CUDA kernels need");
+  require(shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim, "rotary_dim is ", shape.rotary_dim,
+          ", not a multiple of 4, as the CUDA kernels need, and at most head_dim, ", shape.head_dim);
+}
+
+inline void require_kernels(const AttentionShape& shape, CacheType cache) {
+  require(cache != CacheType::kF32, "the cache is f32, which the CUDA kernels do not have");
+  require(!has_scales(cache) || shape.head_dim % 16 == 0, "head_dim is ", shape.head_dim,
+          ", not a multiple of 16 as a cache of ", name_of(cache), " needs");
+}
+
+}  // namespace pilotfish::cuda
