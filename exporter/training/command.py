@@ -129,6 +129,7 @@ _FLAGS = (
     _Flag("--evaluate-every", "evaluate_every", int, "steps between held-out evaluations"),
     _Flag("--patience", "patience", int, "evaluations without gain before a stage ends"),
     _Flag("--checkpoint-every", "checkpoint_every", int, "steps between checkpoints"),
+    _Flag("--keep-states", "keep_states_gb", float, "GB of a device's memory for states of the target"),
     _Flag("--target-linear", "target_formats.linear", str, "train against stored weights: projections", FORMATS),
     _Flag("--target-embedding", "target_formats.embedding", str, "the same for the embedding", FORMATS),
     _Flag("--target-head", "target_formats.lm_head", str, "the same for the output head", FORMATS),

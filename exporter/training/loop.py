@@ -68,7 +68,7 @@ class Trainer:
         student = student.to(accelerator.device)
         optimizers = new_optimizers(student, options.optimizer, accelerator.device, sharded=accelerator.is_fsdp2)
         self._module, *self._optimizers = accelerator.prepare(student, *optimizers)
-        self._passes = Passes(accelerator, target, self._module, student)
+        self._passes = Passes(accelerator, target, self._module, student, options.keep_states_gb * 1e9)
         self.state = TrainingState()
         accelerator.register_for_checkpointing(self.state)
         self._checkpoints = Checkpoints(folder, accelerator)
@@ -103,7 +103,7 @@ class Trainer:
             self._end_stage(data)
         load_best(self._student, self._best_path)
         if self._accelerator.is_fsdp2:
-            self._passes = Passes(self._accelerator, self._target, self._student, self._student)
+            self._passes = Passes(self._accelerator, self._target, self._student, self._student, 0)
         return self._student
 
     def evaluate(self, data: StageData) -> AcceptanceCounts:
@@ -120,7 +120,7 @@ class Trainer:
         for number, batch in enumerate(batches, start=1):
             last = number == len(batches)
             with contextlib.nullcontext() if last else self._accelerator.no_sync(self._module):
-                distance = self._passes.forward(batch)
+                distance = self._passes.forward(data, batch)
                 # data-parallel wrappers average gradients over processes; the loss is a mean over all scored tokens
                 self._accelerator.backward(distance.loss_sum * (self._accelerator.num_processes / scored))
             counts.add(batch.scored, distance)

@@ -94,6 +94,8 @@ class TrainOptions:
     device: "auto" takes a GPU if there is one.
     evaluate_every, patience: a stage ends early after `patience` evaluations without a better held-out acceptance.
     checkpoint_every: optimizer steps between checkpoints; the last two are kept.
+    keep_states_gb: memory of each process's device for states of the target, which then looks at a row of text once
+        instead of once an epoch.
     target_formats: train against the weights that a bundle with these formats stores; None takes them as loaded.
     evaluation_prompts: JSON lines with "prompt" and "category"; text rows that overlap them are not trained on.
     evaluation_tokens: greedy tokens of the target for each evaluation prompt.
@@ -124,6 +126,7 @@ class TrainOptions:
     evaluate_every: int = 50
     patience: int = 6
     checkpoint_every: int = 100
+    keep_states_gb: float = 0.0
     target_formats: ModelFormats | None = None
     evaluation_prompts: Path | None = None
     evaluation_tokens: int = 128
@@ -134,7 +137,7 @@ class TrainOptions:
         check_at_least(
             self, 1, "gradient_accumulation", "evaluate_every", "patience", "checkpoint_every", "evaluation_tokens"
         )
-        check_at_least(self, 0, "seed")
+        check_at_least(self, 0, "seed", "keep_states_gb")
         named = (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("dtype", (None, *DTYPES)), ("device", DEVICES))
         for name, allowed in named:
             if getattr(self, name) not in allowed:

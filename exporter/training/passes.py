@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .acceptance import AcceptanceCounts
+from .kept_states import KeptStates
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .options import Stage
     from .rows import Batch, Split, TokenRows
     from .student import Student
-    from .target import Target
+    from .target import Seen, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,10 +37,13 @@ class StageData:
 class Passes:
     """Runs both models on this process's share of some rows."""
 
-    def __init__(self, accelerator: Accelerator, target: Target, module: nn.Module, student: Student) -> None:
-        """`module` is the student as the accelerator wrapped it."""
+    def __init__(
+        self, accelerator: Accelerator, target: Target, module: nn.Module, student: Student, kept_bytes: float
+    ) -> None:
+        """`module` is the student as the accelerator wrapped it; the target's states may take `kept_bytes`."""
         self._accelerator, self._target, self._module, self._student = accelerator, target, module, student
-        self._head = target.head
+        self._head, self._kept_bytes = target.head, kept_bytes
+        self._kept: KeptStates | None = None  # of the stage's rows that are read now
 
     def new_counts(self) -> AcceptanceCounts:
         """Counts on this process's device."""
@@ -51,12 +55,20 @@ class Passes:
         parts = row_ids.reshape(passes, world, -1)[:, rank]
         return [self._student.usable(data.rows.batch(part, self._accelerator.device)) for part in parts]
 
-    def forward(self, batch: Batch) -> Distance:
-        """Distances at the scored positions of a batch."""
+    def forward(self, data: StageData, batch: Batch) -> Distance:
+        """Distances at the scored positions of a batch of a stage's rows."""
         with self._accelerator.autocast():
-            seen = self._target.look(batch.token_ids, batch.position_ids, self._student.taps)
+            seen = self._look(data, batch)
         distance: Distance = self._module(batch, seen, self._head)
         return distance
+
+    def _look(self, data: StageData, batch: Batch) -> Seen:
+        if not self._kept_bytes:
+            return self._target.look(batch.token_ids, batch.position_ids, self._student.taps)
+        if self._kept is None or self._kept.rows is not data.rows:
+            self._kept = None  # before there is another one
+            self._kept = KeptStates(self._target, self._student.taps, data.rows, self._kept_bytes)
+        return self._kept.look(batch)
 
     @torch.no_grad()
     def held_out(self, data: StageData, rows_per_pass: int) -> AcceptanceCounts:
@@ -72,7 +84,7 @@ class Passes:
         for batch, flag in zip(self.share(data, padded, passes), flags, strict=True):
             is_real = torch.from_numpy(flag).to(batch.scored.device)
             used = batch._replace(scored=batch.scored & is_real[:, None])
-            counts.add(used.scored, self.forward(used))
+            counts.add(used.scored, self.forward(data, used))
         counts.vector = self.sum(counts.vector)
         return counts
 

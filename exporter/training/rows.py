@@ -32,6 +32,7 @@ class Batch(NamedTuple):
     token_ids: Tensor  # int64 [rows, length]
     position_ids: Tensor | None  # int64 [rows, length]; falls back to 0 where a new conversation begins
     scored: Tensor  # bool [rows, length]: positions whose next-token distribution is trained
+    row_ids: Array | None = None  # where the rows come from
 
 
 class Row(NamedTuple):
@@ -77,9 +78,9 @@ class TokenRows:
         """Reads rows."""
         tokens = _tensor(self.tokens[row_ids], np.int64, device)
         if self._positions is None or self._scored is None:
-            return Batch(tokens, None, torch.ones_like(tokens, dtype=torch.bool))
+            return Batch(tokens, None, torch.ones_like(tokens, dtype=torch.bool), row_ids)
         positions = _tensor(self._positions[row_ids], np.int64, device)
-        return Batch(tokens, positions, _tensor(self._scored[row_ids], np.bool_, device))
+        return Batch(tokens, positions, _tensor(self._scored[row_ids], np.bool_, device), row_ids)
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> Array:

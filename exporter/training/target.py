@@ -70,8 +70,13 @@ class Target:
         """
         with _listening(self.model, taps) as streams:
             hidden = last_hidden(self.model, token_ids, position_ids)
+        return Seen(hidden, self.embed(token_ids), tuple(streams[tap] for tap in taps))
+
+    @torch.no_grad()
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Rows of the embedding, [rows, length, hidden]."""
         embedding: Any = self.model.get_input_embeddings()
-        return Seen(hidden, functional.embedding(token_ids, embedding.weight), tuple(streams[tap] for tap in taps))
+        return functional.embedding(token_ids, embedding.weight)
 
 
 @contextmanager

@@ -147,6 +147,7 @@ def test_command_line_of_every_option() -> None:
         evaluate_every=3,
         patience=4,
         checkpoint_every=5,
+        keep_states_gb=1.5,
         target_formats=ModelFormats("int4", "f16", "int8"),
         evaluation_prompts=Path("prompts.jsonl"),
         evaluation_tokens=17,
