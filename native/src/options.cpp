@@ -43,6 +43,38 @@ void check_parents(const pf_generate_options& options, int32_t max_draft_tokens)
   }
 }
 
+void check_widths(const pf_generate_options& options, int32_t max_draft_tokens) {
+  if (!options.tree_widths) fail(PF_INVALID_ARGUMENT, "tree_widths is NULL");
+  if (options.num_tree_widths > size_t(TokenTree::kMaxTokens)) {
+    fail(PF_INVALID_ARGUMENT, "num_tree_widths is ", options.num_tree_widths, ", allowed are 0 to ",
+         TokenTree::kMaxTokens);
+  }
+  for (size_t i = 0; i < options.num_tree_widths; ++i) {
+    check_range("a tree width", options.tree_widths[i], 1, TokenTree::kMaxTokens);
+  }
+  const int32_t num_tokens = TreeShape::fixed({options.tree_widths, options.num_tree_widths}).num_tokens();
+  if (num_tokens > max_draft_tokens) {
+    const bool is_counted = num_tokens <= TokenTree::kMaxTokens;
+    fail(PF_INVALID_ARGUMENT, "the tree has ", is_counted ? std::to_string(num_tokens) : "more than 63",
+         " tokens, max_draft_tokens is ", max_draft_tokens);
+  }
+}
+
+void check_tree_source(const pf_generate_options& options) {
+  const int32_t source = options.draft_source;
+  if (source == PF_DRAFT_PLAIN || source == PF_DRAFT_LOOKUP) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but a tree is drafted by the draft model or the head");
+  }
+  const bool with_lookup = source == PF_DRAFT_LOOKUP_MODEL || source == PF_DRAFT_LOOKUP_HEAD;
+  if (with_lookup && options.tree_nodes == 0) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source,
+         ", but only in a tree of tree_nodes looked-up tokens compete with those of a model");
+  }
+  if (source == PF_DRAFT_MODEL && options.num_tree_parents > 0) {
+    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but tree_parents are for heads");
+  }
+}
+
 void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
   const bool is_fixed = options.num_tree_widths > 0, is_sparse = options.num_tree_parents > 0;
   const bool is_dynamic = options.tree_nodes != 0 || options.tree_depth != 0;
@@ -54,38 +86,13 @@ void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
   if (options.num_draft_tokens > 0) {
     fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
   }
-  const int32_t source = options.draft_source;
-  const bool with_lookup = source == PF_DRAFT_LOOKUP_MODEL || source == PF_DRAFT_LOOKUP_HEAD;
-  if (source == PF_DRAFT_PLAIN || source == PF_DRAFT_LOOKUP) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but a tree is drafted by the draft model or the head");
-  }
-  if (with_lookup && !is_dynamic) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", source,
-         ", but only in a tree of tree_nodes looked-up tokens compete with those of a model");
-  }
-  if (is_sparse && source == PF_DRAFT_MODEL) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but tree_parents are for heads");
-  }
-  if (is_sparse) return check_parents(options, max_draft_tokens);
   if (is_dynamic) {
     check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
     check_range("tree_depth", options.tree_depth, 1, options.tree_nodes);
-    return;
   }
-  if (!options.tree_widths) fail(PF_INVALID_ARGUMENT, "tree_widths is NULL");
-  if (options.num_tree_widths > size_t(TokenTree::kMaxTokens)) {
-    fail(PF_INVALID_ARGUMENT, "num_tree_widths is ", options.num_tree_widths, ", allowed are 0 to ",
-         TokenTree::kMaxTokens);
-  }
-  for (size_t i = 0; i < options.num_tree_widths; ++i) {
-    check_range("a tree width", options.tree_widths[i], 1, TokenTree::kMaxTokens);
-  }
-  const int32_t num_tokens = TreeShape::fixed({options.tree_widths, options.num_tree_widths}).num_tokens();
-  if (num_tokens > max_draft_tokens) {
-    fail(PF_INVALID_ARGUMENT, "the tree has ", num_tokens > TokenTree::kMaxTokens ? "more than 63" : "",
-         num_tokens > TokenTree::kMaxTokens ? "" : std::to_string(num_tokens), " tokens, max_draft_tokens is ",
-         max_draft_tokens);
-  }
+  check_tree_source(options);
+  if (is_sparse) check_parents(options, max_draft_tokens);
+  if (is_fixed) check_widths(options, max_draft_tokens);
 }
 
 void check_draft_temperatures(const pf_generate_options& options) {
@@ -126,7 +133,6 @@ pf_engine_options default_engine_options() noexcept {
   options.struct_size = sizeof options;
   options.device = PF_DEVICE_CPU;
   options.max_draft_tokens = 8;
-  options.prefill_chunk = 256;
   options.num_sequences = 1;
   options.calibration = PF_CALIBRATION_KEPT;
   options.draft_window = 512;
@@ -152,7 +158,7 @@ void check_options(const pf_engine_options& options) {
   check_range("num_threads", options.num_threads, 0, kMostThreads);
   check_range("max_context", options.max_context, 0, kMostContext);
   check_range("max_draft_tokens", options.max_draft_tokens, 0, kMostDraftTokens);
-  check_range("prefill_chunk", options.prefill_chunk, 1, kMostChunk);
+  check_range("prefill_chunk", options.prefill_chunk, 0, kMostChunk);
   check_range("num_sequences", options.num_sequences, 1, kMostSequences);
   check_range("calibration", options.calibration, int32_t{PF_CALIBRATION_OFF}, int32_t{PF_CALIBRATION_REFRESH});
   if (options.draft_window != 0) check_range("draft_window", options.draft_window, kLeastWindow, kMostContext);

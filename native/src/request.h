@@ -50,6 +50,8 @@ class Request {
 
   size_t first_token(std::span<pf_token> tokens_out);
   size_t echo_prompt(std::span<pf_token> tokens_out);
+  // Logits [num_rows] of the prompt's tokens after the first num_cached.
+  Logits run_prompt(int32_t num_cached, int32_t num_rows);
   size_t round(std::span<pf_token> tokens_out);
   // Rows that the cache still has slots for, and tokens that the output needs besides the target's own.
   TreeLimits room_of_round() const noexcept;

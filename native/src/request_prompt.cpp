@@ -35,7 +35,6 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
 
 // One pass: row i gives the logprob of the prompt's token i + 1, and the last one the first new token.
 size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
-  const int32_t num_cached = sequence_->num_target_tokens();
   const auto write = [&](size_t index, int32_t id, float logprob) {
     tokens_out[index] = {
         .id = id, .origin = PF_ORIGIN_PROMPT, .logprob = logprob, .seconds = Timer::between(opened_, Clock::now())};
@@ -45,25 +44,12 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
     num_echoed_ = 1;
     return 1;
   }
+  const int32_t num_cached = sequence_->num_target_tokens();
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   const auto capacity = static_cast<int32_t>(tokens_out.size());
   const int32_t num_rows = std::min({capacity, engine_->target().limits().max_outputs, num_tokens - num_cached});
   Reservation room(*sequence_, num_cached + num_rows);
-  Logits logits;
-  {
-    const Timer timer(stats_.prefill_seconds);
-    logits = engine_->target().forward({.ids = std::span(tokens_).subspan(num_cached, num_rows),
-                                        .positions = {},
-                                        .tree_mask = {},
-                                        .block_table = sequence_->block_table(),
-                                        .context = num_cached,
-                                        .num_outputs = num_rows,
-                                        .num_hidden = speculation_.reads_hidden() ? num_rows : 0});
-    if (speculation_.reads_hidden()) {
-      speculation_.hidden_reader(tokens_, sequence_->block_table()).read(engine_->target().hidden(), num_cached);
-    }
-  }
-  stats_.num_prefilled_target += num_rows;
+  const Logits logits = run_prompt(num_cached, num_rows);
   size_t num_emitted = 0;
   for (; num_echoed_ < std::min(num_tokens, num_cached + num_rows + 1); ++num_echoed_, ++num_emitted) {
     const int32_t id = tokens_[num_echoed_];
@@ -76,6 +62,23 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
   }
   room.commit(num_cached + num_rows, 0);
   return num_emitted;
+}
+
+Logits Request::run_prompt(int32_t num_cached, int32_t num_rows) {
+  const Timer timer(stats_.prefill_seconds);
+  const bool reads_hidden = speculation_.reads_hidden();
+  const Logits logits = engine_->target().forward({.ids = std::span(tokens_).subspan(num_cached, num_rows),
+                                                   .positions = {},
+                                                   .tree_mask = {},
+                                                   .block_table = sequence_->block_table(),
+                                                   .context = num_cached,
+                                                   .num_outputs = num_rows,
+                                                   .num_hidden = reads_hidden ? num_rows : 0});
+  if (reads_hidden) {
+    speculation_.hidden_reader(tokens_, sequence_->block_table()).read(engine_->target().hidden(), num_cached);
+  }
+  stats_.num_prefilled_target += num_rows;
+  return logits;
 }
 
 }  // namespace pilotfish

@@ -140,9 +140,26 @@ bool Sampler::process(std::span<const float> logits, const SamplingOptions& opti
   return true;
 }
 
-// Leaves the candidates of all filters. What is known of the first filter bounds the logits of those that pass it, so
-// that few tokens are looked at.
+// Leaves the candidates of all filters.
 void Sampler::process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options) {
+  const FirstFilter first = first_filter(logits, peak, options);
+  check_finite(static_cast<float>(first.mass));
+  candidates_.collect(logits, block_peaks_, first.least_logit);
+  const bool has_top_k = options.top_k > 0;
+  if (has_top_k) candidates_.keep_top_k(options.top_k);
+  candidates_.weigh(peak, 1.0f / options.temperature);
+  if (options.top_p < 1) candidates_.keep_top_p(options.top_p * (has_top_k ? candidates_.mass() : first.mass));
+  if (options.min_p > 0) candidates_.keep_min_p(options.min_p);
+  if (options.typical_p >= 1) return;
+  if (first.mean_height) {
+    candidates_.keep_nearest(*first.mean_height, options.typical_p * first.mass);
+  } else {
+    const double mass = candidates_.mass();
+    candidates_.keep_nearest(candidates_.mean_height(), options.typical_p * mass);
+  }
+}
+
+Sampler::FirstFilter Sampler::first_filter(std::span<const float> logits, float peak, const SamplingOptions& options) {
   const float scale = 1.0f / options.temperature;
   // Of tokens with a height, the logit; a little lower, for rounding.
   const auto logit_at = [&](float height) { return peak + options.temperature * (height - 1e-3f); };
@@ -150,38 +167,17 @@ void Sampler::process_sparse(std::span<const float> logits, float peak, const Sa
   const auto height_of_rest = [&](float share, float mass) {
     return std::log(share * mass / static_cast<float>(logits.size()));
   };
-  const auto top_k = static_cast<size_t>(std::max(options.top_k, 0));
-  double mass = 0;
-  float least = kNothing;
-  std::optional<float> mean_height;
-  if (top_k > 0) {
-    least = kth_block_peak(top_k);
-  } else if (options.top_p < 1) {
-    mass = exp_sum(logits, peak, scale);
-    least = logit_at(height_of_rest(1 - options.top_p, static_cast<float>(mass)));
-  } else if (options.min_p > 0) {
-    least = logit_at(std::log(options.min_p));
-  } else {
-    const ExpMoments moments = exp_moments(logits, peak, scale);
-    mass = moments.sum;
-    mean_height = moments.weighted / moments.sum;
-    // Those above the first bound suffice for the mass; as far as the farthest of them, others may be among the
-    // nearest.
-    least = logit_at(std::min(height_of_rest(1 - options.typical_p, moments.sum), 2 * *mean_height));
+  if (options.top_k > 0) return {.least_logit = kth_block_peak(options.top_k)};
+  if (options.top_p < 1) {
+    const double mass = exp_sum(logits, peak, scale);
+    return {.least_logit = logit_at(height_of_rest(1 - options.top_p, static_cast<float>(mass))), .mass = mass};
   }
-  check_finite(static_cast<float>(mass));
-  candidates_.collect(logits, block_peaks_, least);
-  if (top_k > 0) candidates_.keep_top_k(top_k);
-  candidates_.weigh(peak, scale);
-  if (options.top_p < 1) candidates_.keep_top_p(options.top_p * (top_k > 0 ? candidates_.mass() : mass));
-  if (options.min_p > 0) candidates_.keep_min_p(options.min_p);
-  if (options.typical_p < 1) {
-    if (!mean_height) {
-      mass = candidates_.mass();
-      mean_height = candidates_.mean_height();
-    }
-    candidates_.keep_nearest(*mean_height, options.typical_p * mass);
-  }
+  if (options.min_p > 0) return {.least_logit = logit_at(std::log(options.min_p))};
+  const ExpMoments moments = exp_moments(logits, peak, scale);
+  const float mean_height = moments.weighted / moments.sum;
+  // Those above the first bound suffice for the mass; as far as the farthest of them, others may be among the nearest.
+  const float least = std::min(height_of_rest(1 - options.typical_p, moments.sum), 2 * mean_height);
+  return {.least_logit = logit_at(least), .mass = moments.sum, .mean_height = mean_height};
 }
 
 void Sampler::find_likeliest(std::span<const float> logits, std::span<int32_t> ids_out) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,15 @@ class Sampler {
   std::span<float> scores() noexcept { return scores_; }
 
  private:
+  // What is known of the first filter that is on bounds the logits of the tokens that pass it, so that few are looked
+  // at.
+  struct FirstFilter {
+    float least_logit;
+    double mass = 0;                        // of all tokens, by top_p or typical_p
+    std::optional<float> mean_height = {};  // of all tokens, by typical_p
+  };
+
+  FirstFilter first_filter(std::span<const float> logits, float peak, const SamplingOptions& options);
   void process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options);
   void find_block_peaks(std::span<const float> logits);
   // The k-th largest block peak: at least k elements reach it. -inf when there are fewer blocks.
