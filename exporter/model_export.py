@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
@@ -68,7 +68,7 @@ class ExportedModel:
     max_positions: int
     source: WeightSource
     taps: tuple[int, ...]
-    parity: Parity | None
+    parity: Parity | None  # None: not compared
     tap_reference: TapReference | None
 
 
@@ -89,43 +89,29 @@ def export_model(
     """
     max_positions = _max_positions(checkpoint, options)
     progress.stage(f"trace {name}", 2)
-    model = build_on_meta(checkpoint.config)
-    source = checkpoint.source(model)
-    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], model, source)
-    graph = trace(model)
+    module = build_on_meta(checkpoint.config)
+    source = checkpoint.source(module)
+    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
+    graph = trace(module)
     progress.advance()
-    vocabulary = None
-    if name == "draft":
-        limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
-        text = options.draft_vocab_text
-        vocabulary = choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=checkpoint.id)
-    logit_ids = None if vocabulary is None else vocabulary.ids
-    num_layers = int(checkpoint.config.num_hidden_layers)
-    plan = fuse(graph, model_formats(formats), options.cache_dtype, num_layers, logit_ids=logit_ids, taps=taps)
+    vocabulary = _draft_vocabulary(checkpoint, tokenizer, options) if name == "draft" else None
+    plan = fuse(
+        graph,
+        model_formats(formats),
+        options.cache_dtype,
+        int(checkpoint.config.num_hidden_layers),
+        logit_ids=None if vocabulary is None else vocabulary.ids,
+        taps=taps,
+    )
     progress.advance()
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
-    tables = rotary_tables(model, plan.rotary_module, max_positions)
+    tables = rotary_tables(module, plan.rotary_module, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
     tensors = write_weights(plan, source, tables, weights_path, progress.advance)
     write_graph(graph, plan, {weights_path.name: tensors}, graph_path)
 
-    parity = reference = None
-    if options.parity:
-        progress.stage(f"compare {name} with torch", NUM_STEPS)
-        parity, reference = check_parity(
-            graph_path,
-            weights_path,
-            plan,
-            tensors,
-            config=checkpoint.config,
-            source=source,
-            ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, max_positions)),
-            cache_dtype=options.cache_dtype,
-            taps=taps,
-            advance=progress.advance,
-        )
-    return ExportedModel(
+    exported = ExportedModel(
         checkpoint=checkpoint,
         graph=graph.graph,
         plan=plan,
@@ -137,9 +123,40 @@ def export_model(
         max_positions=max_positions,
         source=source,
         taps=taps,
-        parity=parity,
-        tap_reference=reference,
+        parity=None,
+        tap_reference=None,
     )
+    if not options.parity:
+        return exported
+    progress.stage(f"compare {name} with torch", NUM_STEPS)
+    return _compared(exported, tokenizer, options, progress)
+
+
+def _draft_vocabulary(
+    checkpoint: Checkpoint, tokenizer: TokenizerInfo, options: ExportOptions
+) -> DraftVocabulary | None:
+    limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
+    text = options.draft_vocab_text
+    return choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=checkpoint.id)
+
+
+def _compared(
+    exported: ExportedModel, tokenizer: TokenizerInfo, options: ExportOptions, progress: Progress
+) -> ExportedModel:
+    """With what a comparison with torch says."""
+    parity, reference = check_parity(
+        exported.graph_path,
+        exported.weights_path,
+        exported.plan,
+        exported.tensors,
+        config=exported.checkpoint.config,
+        source=exported.source,
+        ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, exported.max_positions)),
+        cache_dtype=options.cache_dtype,
+        taps=exported.taps,
+        advance=progress.advance,
+    )
+    return replace(exported, parity=parity, tap_reference=reference)
 
 
 def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:

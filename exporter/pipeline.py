@@ -68,14 +68,19 @@ def export(
         check_pair(tokenizer, checkpoints["draft"].tokenizer, sizes["target"], sizes["draft"])
     with new_folder(out) as folder:
         (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
-        exported, models, summaries = {}, {}, []
-        for name, checkpoint in checkpoints.items():
-            own_taps = taps if name == "target" else ()
-            exported[name] = export_model(
-                name, checkpoint, tokenizer, folder, taps=own_taps, options=options, progress=progress
+        exported = {
+            name: export_model(
+                name,
+                checkpoint,
+                tokenizer,
+                folder,
+                taps=taps if name == "target" else (),
+                options=options,
+                progress=progress,
             )
-            models[name] = model_entry(exported[name], options)
-            summaries.append(model_summary(name, exported[name], models[name]))
+            for name, checkpoint in checkpoints.items()
+        }
+        models = {name: model_entry(model, options) for name, model in exported.items()}
         head_entry = head_summary = None
         if head_checkpoint is not None:
             head_entry, head_summary = export_head(
@@ -88,7 +93,8 @@ def export(
         progress.advance()
         size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
-    return ExportResult(out, size, manifest, tuple(summaries), head_summary)
+    summaries = tuple(model_summary(name, model, models[name]) for name, model in exported.items())
+    return ExportResult(out, size, manifest, summaries, head_summary)
 
 
 def _load(

@@ -38,54 +38,77 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     Raises:
         CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
     """
-    num_heads, num_blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
-    stored = 1 + max(int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name)))
-    if not 1 <= num_heads <= stored:
-        raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
+    num_heads, num_blocks = _check_tensors(checkpoint, source.target)
     target = source.target
-    hidden = target.hidden_size
     graph = GraphBuilder("medusa", plan, source)
-    stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", hidden))
+    stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", target.hidden_size))
     state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
-    known: set[str] = set()
-    own: dict[int, tuple[ir.Value, int]] = {}
-    shared: dict[int, ir.Value] = {}
-    for head in range(num_heads):
-        x = state
-        for block in range(num_blocks):
-            weight, bias = (f"{head}.{block}.linear.{part}" for part in ("weight", "bias"))
-            checkpoint.tensor(weight, hidden, hidden)
-            checkpoint.tensor(bias, hidden)
-            x = graph.op("Add", x, graph.silu(graph.linear(x, f"{head}.{block}", [weight], bias=[bias])))
-            known |= {weight, bias}
-        output = f"{head}.{num_blocks}.weight"
-        known.add(output)
-        if output in checkpoint.tensors:
-            own[head] = _output_layer(graph, checkpoint, target, x, output)
-        else:
-            shared[head] = x
+    states = {head: _blocks(graph, state, head, num_blocks) for head in range(num_heads)}
+    own = {
+        head: _output_layer(graph, checkpoint, target, x, output)
+        for head, x in states.items()
+        if (output := _output_name(head, num_blocks)) in checkpoint.tensors
+    }
+    shared = {head: x for head, x in states.items() if head not in own}
     logits = own | _shared_output(graph, target, shared)
-    sizes = {size for _, size in logits.values()}
     for head, (value, size) in sorted(logits.items()):
         graph.output(value, f"logits.{head}", ("num_rows", num_scored(plan, size)))
-    checkpoint.refuse_others(known | {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads})
-    if len(sizes) > 1 or min(sizes) < target.tokenizer_size:
-        raise CheckpointError(
-            f"{checkpoint.id} scores {' or '.join(map(str, sorted(sizes)))} ids; {target.id} has the "
-            f"{target.tokenizer_size} of its tokenizer"
-        )
     return HeadModel(
         kind="medusa",
         taps=taps(checkpoint, target.num_layers),
         num_predictions=num_heads,
-        state_size=hidden,
-        num_logits=num_scored(plan, sizes.pop()),
+        state_size=target.hidden_size,
+        num_logits=num_scored(plan, _check_sizes(checkpoint, target, {size for _, size in logits.values()})),
         logit_ids=plan.logit_ids,
         cache=None,
         graphs={"heads": (graph.finish(), graph.plan)},
         plan=plan,
         source=source,
     )
+
+
+def _check_tensors(checkpoint: HeadCheckpoint, target: TargetParts) -> tuple[int, int]:
+    """Numbers of heads and of each head's blocks, which have all their tensors and nothing else."""
+    num_heads, num_blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
+    stored = 1 + max(int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name)))
+    if not 1 <= num_heads <= stored:
+        raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
+    known = {_output_name(head, num_blocks) for head in range(num_heads)}
+    for head in range(num_heads):
+        for block in range(num_blocks):
+            weight, bias = _block_names(head, block)
+            checkpoint.tensor(weight, target.hidden_size, target.hidden_size)
+            checkpoint.tensor(bias, target.hidden_size)
+            known |= {weight, bias}
+    unused = {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads}
+    checkpoint.refuse_others(known | unused)
+    return num_heads, num_blocks
+
+
+def _check_sizes(checkpoint: HeadCheckpoint, target: TargetParts, sizes: set[int]) -> int:
+    """How many ids all heads score."""
+    if len(sizes) > 1 or min(sizes) < target.tokenizer_size:
+        raise CheckpointError(
+            f"{checkpoint.id} scores {' or '.join(map(str, sorted(sizes)))} ids; {target.id} has the "
+            f"{target.tokenizer_size} of its tokenizer"
+        )
+    return min(sizes)
+
+
+def _block_names(head: int, block: int) -> tuple[str, str]:
+    return f"{head}.{block}.linear.weight", f"{head}.{block}.linear.bias"
+
+
+def _output_name(head: int, num_blocks: int) -> str:
+    return f"{head}.{num_blocks}.weight"
+
+
+def _blocks(graph: GraphBuilder, state: ir.Value, head: int, num_blocks: int) -> ir.Value:
+    x = state
+    for block in range(num_blocks):
+        weight, bias = _block_names(head, block)
+        x = graph.op("Add", x, graph.silu(graph.linear(x, f"{head}.{block}", [weight], bias=[bias])))
+    return x
 
 
 def _output_layer(

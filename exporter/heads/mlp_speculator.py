@@ -11,6 +11,7 @@ square and by sqrt(2) before all that.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
-    from .tensor_source import TensorSource
+    from .tensor_source import TargetParts, TensorSource
 
 EPSILON = 1e-6
 _SCALE = "input_scale"
@@ -45,49 +46,59 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
         CheckpointError, UnsupportedModelError: another size, a missing tensor, or another variant.
     """
     target = source.target
-    num_stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim", 0))
-    inner = inner or target.hidden_size
+    sizes = _sizes(checkpoint, target)
+    names = [stage_names(checkpoint, stage) for stage in range(sizes.num_stages)]
+    _check_tensors(checkpoint, names, sizes)
+    source.tensors[_SCALE] = torch.full((target.hidden_size,), math.sqrt(0.5))
+    scale_input = bool(checkpoint.config.get("scale_input"))
+    return HeadModel(
+        kind="mlp_speculator",
+        taps=taps(checkpoint, target.num_layers),
+        num_predictions=sizes.num_stages,
+        state_size=sizes.inner,
+        num_logits=num_scored(plan, sizes.vocab),
+        logit_ids=plan.logit_ids,
+        cache=None,
+        graphs={
+            f"stage.{stage}": _stage(stage, parts, plan, source, sizes=sizes, scale_input=scale_input)
+            for stage, parts in enumerate(names)
+        },
+        plan=plan,
+        source=source,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    num_stages: int
+    inner: int  # of a stage's state
+    hidden: int  # of the target's
+    vocab: int
+
+
+def _sizes(checkpoint: HeadCheckpoint, target: TargetParts) -> _Sizes:
     emb_dim, vocab = int(checkpoint.setting("emb_dim", target.hidden_size)), int(checkpoint.setting("vocab_size"))
     if emb_dim != target.hidden_size or vocab < target.tokenizer_size:
         raise CheckpointError(
             f"{checkpoint.id} is for a hidden size of {emb_dim} and {vocab} ids; {target.id} has {target.hidden_size} "
             f"and the {target.tokenizer_size} of its tokenizer"
         )
-    names = [stage_names(checkpoint, stage) for stage in range(num_stages)]
+    inner = int(checkpoint.setting("inner_dim", 0)) or target.hidden_size
+    return _Sizes(int(checkpoint.setting("n_predict")), inner, emb_dim, vocab)
+
+
+def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], sizes: _Sizes) -> None:
+    """All of every stage, in its shape, and nothing else but what tied stages repeat."""
     for stage, parts in enumerate(names):
-        checkpoint.tensor(parts["emb"], vocab, inner)
-        checkpoint.tensor(parts["proj"], inner, inner if stage else emb_dim)
-        checkpoint.tensor(parts["head"], vocab, inner)
-        checkpoint.tensor(parts["scale"], inner)
-        checkpoint.tensor(parts["shift"], inner)
-    tied = {f"{part}.{stage}.{kind}" for stage in range(1, num_stages) for part, kind in _PARTS.values()}
-    is_tied = bool(checkpoint.config.get("tie_weights"))
-    checkpoint.refuse_others({name for parts in names for name in parts.values()} | (tied if is_tied else set()))
-    source.tensors[_SCALE] = torch.full((emb_dim,), math.sqrt(0.5))
-    graphs = {}
-    for stage, parts in enumerate(names):
-        graphs[f"stage.{stage}"] = _stage(
-            stage,
-            parts,
-            plan,
-            source,
-            num_stages=num_stages,
-            inner=inner,
-            vocab=vocab,
-            scale_input=bool(checkpoint.config.get("scale_input")),
-        )
-    return HeadModel(
-        kind="mlp_speculator",
-        taps=taps(checkpoint, target.num_layers),
-        num_predictions=num_stages,
-        state_size=inner,
-        num_logits=num_scored(plan, vocab),
-        logit_ids=plan.logit_ids,
-        cache=None,
-        graphs=graphs,
-        plan=plan,
-        source=source,
-    )
+        checkpoint.tensor(parts["emb"], sizes.vocab, sizes.inner)
+        checkpoint.tensor(parts["proj"], sizes.inner, sizes.inner if stage else sizes.hidden)
+        checkpoint.tensor(parts["head"], sizes.vocab, sizes.inner)
+        checkpoint.tensor(parts["scale"], sizes.inner)
+        checkpoint.tensor(parts["shift"], sizes.inner)
+    known = {name for parts in names for name in parts.values()}
+    if checkpoint.config.get("tie_weights"):
+        known |= {f"{part}.{stage}.{kind}" for stage in range(1, len(names)) for part, kind in _PARTS.values()}
+    checkpoint.refuse_others(known)
 
 
 _PARTS = {
@@ -115,33 +126,25 @@ def stage_weights(num_stages: int, inner: int) -> tuple[float, float]:
 
 
 def _stage(
-    stage: int,
-    parts: dict[str, str],
-    plan: Plan,
-    source: TensorSource,
-    *,
-    num_stages: int,
-    inner: int,
-    vocab: int,
-    scale_input: bool,
+    stage: int, parts: dict[str, str], plan: Plan, source: TensorSource, *, sizes: _Sizes, scale_input: bool
 ) -> tuple[ir.Model, Plan]:
     target = source.target
     graph = GraphBuilder(f"stage.{stage}", plan, source)
     ids = graph.input("input_ids", "int32", ("num_rows",))
     if stage:
-        state = graph.input("state", "f32", ("num_rows", inner))
+        state = graph.input("state", "f32", ("num_rows", sizes.inner))
     else:
-        stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", target.hidden_size))
+        stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", sizes.hidden))
         state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
         if scale_input:
             state = graph.rms_norm(state, _SCALE, _SCALE, EPSILON)
-    state_weight, token_weight = stage_weights(num_stages, inner)
+    state_weight, token_weight = stage_weights(sizes.num_stages, sizes.inner)
     token = graph.embedding(ids, parts["emb"].removesuffix(".weight"), parts["emb"], token_weight / state_weight)
     mixed = graph.linear(state, parts["proj"].removesuffix(".weight"), [parts["proj"]], residual=token)
     scaled = graph.rms_norm(mixed, parts["scale"], parts["scale"], EPSILON)
     shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
     result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
     logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])
-    graph.output(logits, "logits", ("num_rows", num_scored(plan, vocab)))
-    graph.output(result, "next_state", ("num_rows", inner))
+    graph.output(logits, "logits", ("num_rows", num_scored(plan, sizes.vocab)))
+    graph.output(result, "next_state", ("num_rows", sizes.inner))
     return graph.finish(), graph.plan
