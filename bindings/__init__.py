@@ -29,6 +29,7 @@ from .handle import EngineHandle, RequestHandle
 from .paths import include_dir, library_path
 from .records import (
     AS_MANY_AS_PAY,
+    MOST_DRAFT_TOKENS,
     Calibration,
     CudaInfo,
     Decision,
@@ -48,6 +49,7 @@ from .records import (
 
 __all__ = [
     "AS_MANY_AS_PAY",
+    "MOST_DRAFT_TOKENS",
     "BudgetTooSmallError",
     "BundleCorruptError",
     "BundleFileMissingError",

@@ -203,18 +203,9 @@ def request_decision(request: RequestHandle) -> Decision:
     """What the last round was to draft."""
     struct = ffi.new("pf_decision*", {"struct_size": ffi.sizeof("pf_decision")})
     check(lib.pf_request_get_decision(request.pointer, struct))
-    return Decision(
-        reason=Reason(struct.reason),
-        num_lookup=struct.num_lookup,
-        num_model=struct.num_model,
-        expected_tokens=struct.expected_tokens,
-        expected_seconds=struct.expected_seconds,
-        num_head=struct.num_head,
-        num_levels=struct.num_levels,
-        num_passes=struct.num_passes,
-        num_verified=struct.num_verified,
-        ranks=tuple(struct.ranks[0 : struct.num_accepted]),
-    )
+    values = {name: getattr(struct, name) for name in Decision._fields}
+    ranks = tuple(struct.ranks[0 : struct.num_accepted])
+    return Decision(**(values | {"reason": Reason(struct.reason), "ranks": ranks}))
 
 
 def process_logits(

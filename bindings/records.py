@@ -68,7 +68,7 @@ class Reason(IntEnum):
 
 
 AS_MANY_AS_PAY = -1
-MOST_DRAFT_TOKENS = 63
+MOST_DRAFT_TOKENS = 63  # a round; with the token before them they fill a 64-bit tree mask
 
 
 class Finish(IntEnum):
@@ -127,6 +127,7 @@ class EngineInfo:
     head_weight_bytes: int
     head_cache_bytes: int
     free_device_memory: int
+    prefill_chunk: int
 
 
 @dataclass(frozen=True, slots=True)

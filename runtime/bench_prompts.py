@@ -9,6 +9,7 @@ from pilotfish.bindings import InvalidArgumentError
 
 from .bench import Prompt
 from .files import read_text
+from .option_checks import require
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -49,10 +50,12 @@ def prompts_from_file(engine: Engine, path: str) -> list[Prompt]:
 def _parse(engine: Engine, path: str, number: int, line: str) -> Prompt:
     try:
         entry = json.loads(line)
-        text, category = str(entry["prompt"]), str(entry["category"])
+        text, category = entry["prompt"], entry["category"]
     except (ValueError, KeyError, TypeError) as error:
         message = f'{path} line {number} must be a JSON object with "prompt" and "category": {error!r}'
         raise InvalidArgumentError(message) from error
+    for name, value in (("prompt", text), ("category", category)):
+        require(f"{path} line {number}: {name}", value, isinstance(value, str), "a string")
     has_template = engine.manifest.chat_template is not None
     ids = engine.encode_chat([{"role": "user", "content": text}]) if has_template else engine.encode(text)
     return Prompt(category, tuple(ids), ignore_eos=False)

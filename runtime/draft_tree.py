@@ -6,13 +6,12 @@ import json
 import operator
 from dataclasses import dataclass
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
 from .option_checks import check_int
 
 DYNAMIC = "dynamic"
 MEDUSA = "medusa"
-MOST_TREE_TOKENS = 63  # with the token before them they fill a 64-bit mask
 DEFAULT_TREE_DEPTH = 6
 DEFAULT_TREE_NODES = 15  # with the token before them 16 rows
 Choices = tuple[tuple[int, ...], ...]  # paths of ranks: (1, 0) is the likeliest token after the second likeliest
@@ -112,8 +111,8 @@ def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
     if tree.startswith("["):
         return DraftTree(parents=_parents(tree, _parse_choices(tree)))
     widths = _parse_widths(tree)
-    if (num_tokens := count_tokens(widths)) > MOST_TREE_TOKENS:
-        raise InvalidArgumentError(f"tree {tree} has {num_tokens} tokens, must have at most {MOST_TREE_TOKENS}")
+    if (num_tokens := count_tokens(widths)) > MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree {tree} has {num_tokens} tokens, must have at most {MOST_DRAFT_TOKENS}")
     return DraftTree(widths=widths)
 
 
@@ -135,8 +134,8 @@ def _parse_choices(tree: str) -> Choices:
         raise InvalidArgumentError(
             f'tree is {tree!r}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
         ) from error
-    if not 1 <= len(choices) <= MOST_TREE_TOKENS:
-        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {MOST_TREE_TOKENS}")
+    if not 1 <= len(choices) <= MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {MOST_DRAFT_TOKENS}")
     return choices
 
 
@@ -155,10 +154,10 @@ def _parents(tree: str, choices: Choices) -> tuple[int, ...]:
 
 def _parse_widths(tree: str) -> tuple[int, ...]:
     parts = tree.split("-")
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= MOST_TREE_TOKENS for part in parts):
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= MOST_DRAFT_TOKENS for part in parts):
         raise InvalidArgumentError(
             f'tree is {tree!r}, must be "{DYNAMIC}" or the children of each level, such as "3-2-2-1"'
         )
-    if len(parts) > MOST_TREE_TOKENS:
-        raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_TREE_TOKENS}")
+    if len(parts) > MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_DRAFT_TOKENS}")
     return tuple(int(part) for part in parts)

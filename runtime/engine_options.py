@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotfish.bindings import EngineInfo, EngineOptions, calls
+from pilotfish.bindings import MOST_DRAFT_TOKENS, EngineInfo, EngineOptions, calls
 
 from .devices import parse_device
-from .draft_tree import MOST_TREE_TOKENS
 from .manifest import read_manifest
 from .memory import parse_bytes
 from .option_checks import check_int
@@ -25,6 +24,7 @@ def memory_plan(
     max_context: int | None = None,
     max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
     num_sequences: int = 1,
+    prefill_chunk: int | None = None,
 ) -> EngineInfo:
     """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
     read_manifest(Path(bundle))
@@ -35,6 +35,7 @@ def memory_plan(
         max_context=max_context,
         max_draft_tokens=max_draft_tokens,
         num_sequences=num_sequences,
+        prefill_chunk=prefill_chunk,
         library="",
     )
     return calls.plan(str(bundle), options)
@@ -48,14 +49,15 @@ def engine_options(
     max_context: int | None,
     max_draft_tokens: int,
     num_sequences: int,
+    prefill_chunk: int | None,
     library: str,
     speculation: SpeculationArguments | None = None,
 ) -> EngineOptions:
     """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
-    for name, value in (("threads", threads), ("max_context", max_context)):
+    for name, value in (("threads", threads), ("max_context", max_context), ("prefill_chunk", prefill_chunk)):
         if value is not None:
             check_int(name, value, 1, INT32_MAX)
-    check_int("max_draft_tokens", max_draft_tokens, 0, MOST_TREE_TOKENS)
+    check_int("max_draft_tokens", max_draft_tokens, 0, MOST_DRAFT_TOKENS)
     check_int("num_sequences", num_sequences, 1, INT32_MAX)
     speculation = speculation or SpeculationArguments()
     kind, number = parse_device(device)
@@ -68,5 +70,6 @@ def engine_options(
         max_context=max_context,
         max_draft_tokens=max_draft_tokens,
         num_sequences=num_sequences,
+        prefill_chunk=prefill_chunk,
         memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
     )

@@ -1,4 +1,4 @@
-"""Files that users name: read as text, or found writable before the work that they are to hold."""
+"""Files that users name: read as text, found writable before the work that they are to hold, and replaced whole."""
 
 from __future__ import annotations
 
@@ -42,3 +42,22 @@ def why_not_writable(file: str, *, makes_folders: bool = False) -> str | None:
     if not os.access(path if path.exists() else folder, os.W_OK):
         return f"{path if path.exists() else folder} may not be written"
     return None
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a whole file. If that fails, for want of room perhaps, what was there before stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK)):  # a pipe, a device, a file alone
+        path.write_text(text, encoding="utf-8")
+        return
+    target = path.resolve()
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

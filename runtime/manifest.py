@@ -15,6 +15,7 @@ from pilotfish.bindings import (
 )
 
 from .draft_tree import check_choices
+from .files import replace_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,10 +119,8 @@ def store_tree(bundle: Path, choices: Choices) -> None:
     content = json.loads(path.read_bytes())
     content["head"]["tree"] = choices
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    partial = path.with_name("manifest.json.partial")
     try:
-        partial.write_text(_INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n", encoding="utf-8")
-        partial.replace(path)
+        replace_text(path, _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n")
     except OSError as error:
         raise BundleFileMissingError(f"{path} cannot be written ({error.strerror})") from error
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, RequestOptions
+from pilotfish.bindings import AS_MANY_AS_PAY, MOST_DRAFT_TOKENS, DraftSource, InvalidArgumentError, RequestOptions
 
-from .draft_tree import MEDUSA_CHOICES, MOST_TREE_TOKENS, parse_tree
+from .draft_tree import MEDUSA_CHOICES, parse_tree
 from .option_checks import check_flag, check_int, check_sequence, require, require_number
 from .source_checks import check_source
 
@@ -176,7 +176,7 @@ class GenerateOptions:
             )
         require("source", self.source, isinstance(self.source, str) and self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
-            check_int("num_draft_tokens", self.num_draft_tokens, 0, MOST_TREE_TOKENS)
+            check_int("num_draft_tokens", self.num_draft_tokens, 0, MOST_DRAFT_TOKENS)
         if self.seed is not None:
             check_int("seed", self.seed, 0, UINT64_MAX)
         check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
@@ -231,7 +231,7 @@ class GenerateOptions:
     def _check_draft(self) -> None:
         if self.tree is not None and self.num_draft_tokens is not None:
             raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
-        parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=MOST_TREE_TOKENS)
+        parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
         check_sequence("draft_temperatures", self.draft_temperatures, "numbers")
         for temperature in self.draft_temperatures:
             require_number("draft_temperatures", temperature, "in (0, 100]", lambda x: 0 < x <= MAX_TEMPERATURE)

@@ -149,19 +149,7 @@ class Result:
 
 def round_from(decision: Decision, *, num_tokens: int) -> Round:
     """A round's decision as users see it, with what came of it."""
-    return Round(
-        reason=decision.reason.name.lower(),
-        num_lookup=decision.num_lookup,
-        num_model=decision.num_model,
-        expected_tokens=decision.expected_tokens,
-        expected_seconds=decision.expected_seconds,
-        num_head=decision.num_head,
-        num_levels=decision.num_levels,
-        num_passes=decision.num_passes,
-        num_verified=decision.num_verified,
-        num_tokens=num_tokens,
-        ranks=decision.ranks,
-    )
+    return Round(**(decision._asdict() | {"reason": decision.reason.name.lower()}), num_tokens=num_tokens)
 
 
 def stats_from(counters: RequestStats, seed: int) -> Stats:

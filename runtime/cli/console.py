@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pilotfish.bindings import Device, InvalidArgumentError
 from pilotfish.runtime.devices import parse_device
-from pilotfish.runtime.files import why_not_writable
+from pilotfish.runtime.files import replace_text, why_not_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,7 +101,7 @@ def write_json(target: str | None, content: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(content) + "\n")
         return
     try:
-        Path(target).write_text(json.dumps(content, indent=2) + "\n")
+        replace_text(Path(target), json.dumps(content, indent=2) + "\n")
     except OSError as error:
         raise InvalidArgumentError(f"--json {target!r} cannot be written: {error.strerror}") from error
 

@@ -50,30 +50,42 @@ def show_result(result: ExportResult) -> None:
     ]
     out().print(table(str(result.folder), header, rows))
     for model in result.models:
-        for decision in model.formats:
-            show(f"{model.name} {decision.part}: {decision.format}, {decision.reason}")
-            if decision.warning is not None:
-                note(f"warning: {model.name} {decision.warning}")
-        if model.num_logits < model.vocab_size:
-            covered = "" if model.logit_coverage is None else f", {model.logit_coverage:.2%} of the text's tokens"
-            show(f"{model.name} scores {model.num_logits} of {model.vocab_size} ids{covered}")
+        _show_formats(model)
+        _show_scored(model.name, model)
     if result.head is not None:
-        head = result.head
-        shared = f" and {format_bytes(head.shared_bytes)} of the target's" if head.shared_bytes else ""
-        show(
-            f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
-            f"{format_bytes(head.bytes)}{shared}, reads the streams into layers {', '.join(map(str, head.taps))}"
-        )
-        if head.num_logits < head.vocab_size:
-            covered = "" if head.logit_coverage is None else f", {head.logit_coverage:.2%} of the text's tokens"
-            show(f"head scores {head.num_logits} of {head.vocab_size} ids{covered}")
-    compared: list[tuple[str, ModelSummary | HeadSummary]] = [(model.name, model) for model in result.models]
+        _show_head(result.head)
+        _show_scored("head", result.head)
+    for model in result.models:
+        _show_parity(model.name, model)
     if result.head is not None:
-        compared.append(("head", result.head))
-    for name, part in compared:
-        if part.parity is not None:
-            differences = ", ".join(f"{key} {value:.4g}" for key, value in dataclasses.asdict(part.parity).items())
-            show(f"{name} against torch: {differences}")
+        _show_parity("head", result.head)
+
+
+def _show_formats(model: ModelSummary) -> None:
+    for decision in model.formats:
+        show(f"{model.name} {decision.part}: {decision.format}, {decision.reason}")
+        if decision.warning is not None:
+            note(f"warning: {model.name} {decision.warning}")
+
+
+def _show_head(head: HeadSummary) -> None:
+    shared = f" and {format_bytes(head.shared_bytes)} of the target's" if head.shared_bytes else ""
+    show(
+        f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
+        f"{format_bytes(head.bytes)}{shared}, reads the streams into layers {', '.join(map(str, head.taps))}"
+    )
+
+
+def _show_scored(name: str, part: ModelSummary | HeadSummary) -> None:
+    if part.num_logits < part.vocab_size:
+        covered = "" if part.logit_coverage is None else f", {part.logit_coverage:.2%} of the text's tokens"
+        show(f"{name} scores {part.num_logits} of {part.vocab_size} ids{covered}")
+
+
+def _show_parity(name: str, part: ModelSummary | HeadSummary) -> None:
+    if part.parity is not None:
+        differences = ", ".join(f"{key} {value:.4g}" for key, value in dataclasses.asdict(part.parity).items())
+        show(f"{name} against torch: {differences}")
 
 
 def numbers(result: ExportResult) -> dict[str, Any]:
