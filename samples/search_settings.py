@@ -15,7 +15,7 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.options import GenerateKeywords as Options
 
 if TYPE_CHECKING:
+    from pilotfish import Stats
     from pilotfish.runtime.bench import Prompt
 
 MOST_DRAFTED = 15
@@ -41,6 +42,13 @@ class Sums:
     rounds: int = 0
     counted_seconds: float = 0.0
     seconds: float = 0.0
+
+    def add(self, stats: Stats, seconds: float) -> None:
+        """One more answer, and the time from its first token to its last."""
+        self.tokens += stats.num_new_tokens - 1
+        self.rounds += stats.num_rounds
+        self.counted_seconds += stats.counted_seconds
+        self.seconds += seconds
 
     def speed(self, *, counted: bool) -> float:
         """Tokens a second."""
@@ -97,11 +105,7 @@ def run(
             if ids != plain:
                 raise SystemExit(f"{name} does not give plain decoding's tokens")
             for category in (prompt.category, ALL):
-                each = sums[category][name]
-                each.tokens += stats.num_new_tokens - 1
-                each.rounds += stats.num_rounds
-                each.counted_seconds += stats.counted_seconds
-                each.seconds += times[-1][0] - times[0][0]
+                sums[category][name].add(stats, times[-1][0] - times[0][0])
     return sums
 
 
@@ -126,7 +130,7 @@ def show_lengths(sums: dict[str, dict[str, Sums]]) -> None:
         print(f"{name:22}" + "".join(f"{sums[each][name].tokens / sums[each][name].rounds:14.3f}" for each in sums))
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle")
@@ -140,7 +144,12 @@ def main() -> None:
     what.add_argument("--length", action="store_true", help="compare tokens a round")
     what.add_argument("--chains", action="store_true", help="compare chains alone")
     parser.add_argument("--json", help="write the sums there")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Parse, run, print tables."""
+    arguments = parse_arguments()
     with Engine(
         arguments.bundle,
         threads=arguments.threads,
@@ -159,18 +168,7 @@ def main() -> None:
         show_speeds(sums, counted=True)
         show_speeds(sums, counted=False)
     if arguments.json:
-        content = {
-            category: {
-                name: {
-                    "tokens": each.tokens,
-                    "rounds": each.rounds,
-                    "counted_seconds": each.counted_seconds,
-                    "seconds": each.seconds,
-                }
-                for name, each in chosen.items()
-            }
-            for category, chosen in sums.items()
-        }
+        content = {category: {name: asdict(each) for name, each in group.items()} for category, group in sums.items()}
         Path(arguments.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
