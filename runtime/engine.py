@@ -52,6 +52,7 @@ class Engine:
         max_context: int | None = None,
         max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
         num_sequences: int = 1,
+        prefill_chunk: int | None = None,
         calibration: str = "kept",
         draft_window: int | None = None,
         lookup_store: str | Path | None = None,
@@ -67,6 +68,8 @@ class Engine:
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.
             num_sequences: generations that may be open at once, each with max_context tokens.
+            prefill_chunk: tokens of a prompt that a pass takes at most: more are faster and take more memory; None:
+                256, on a GPU 512, and down to 64 where that makes the context fit.
             calibration: what the source "auto" decides by: "kept" measures passes at the first load, under a second,
                 and keeps the numbers in the user's cache folder; "refresh" measures again; "off" guesses from sizes.
             draft_window: the last tokens that the draft model sees at most; 0: the whole sequence; None: 512.
@@ -84,6 +87,7 @@ class Engine:
             max_context=max_context,
             max_draft_tokens=max_draft_tokens,
             num_sequences=num_sequences,
+            prefill_chunk=prefill_chunk,
             library=str(ort_for(device)),
             speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size),
         )

@@ -101,7 +101,7 @@ typedef struct {
   int32_t num_threads;     /* 0: one a physical core this process may use */
   int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
   int32_t max_draft_tokens;       /* largest num_draft_tokens of a request, 0..63 */
-  int32_t prefill_chunk;          /* prompt rows a pass, 1..4096 */
+  int32_t prefill_chunk;          /* prompt rows a pass, 1..4096; 0: 256, on a GPU 512, down to 64 if the budget asks */
   int32_t num_sequences;          /* requests that may be open at once, each with max_context tokens */
   uint64_t memory_budget_bytes;   /* 0: no limit */
   int32_t calibration;            /* pf_calibration */
@@ -137,6 +137,7 @@ typedef struct {
   uint64_t head_weight_bytes;  /* 0 where it does not run */
   uint64_t head_cache_bytes;
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
+  int32_t prefill_chunk;
 } pf_engine_info;
 
 /* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32

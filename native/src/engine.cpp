@@ -39,6 +39,12 @@ pf_engine_info plan_on(const std::shared_ptr<CudaDevice>& device, const Manifest
   return plan_memory(manifest, options, &found);
 }
 
+// With what the plan decided.
+pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan) {
+  options.prefill_chunk = plan.prefill_chunk;
+  return options;
+}
+
 }  // namespace
 
 Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens) : sampler(num_ids) {
@@ -50,22 +56,22 @@ Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens) : sampler(num_id
 Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& options)
     : Engine(read_manifest(bundle), resolved(options)) {}
 
-Engine::Engine(Manifest manifest, const pf_engine_options& options)
-    : options_(options),
-      device_(open_device(options)),
-      plan_(plan_on(device_, manifest, options)),
+Engine::Engine(Manifest manifest, const pf_engine_options& asked)
+    : device_(open_device(asked)),
+      plan_(plan_on(device_, manifest, asked)),
+      options_(planned(asked, plan_)),
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
-      prefix_cache_(blocks_, plan_.block_size, runs_head(manifest, options) && manifest.head->has_layer() ? 1 : 0),
-      workspace_(num_ids_, options.max_draft_tokens) {
+      prefix_cache_(blocks_, plan_.block_size, runs_head(manifest, options_) && manifest.head->has_layer() ? 1 : 0),
+      workspace_(num_ids_, options_.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
   // The models share one ONNX Runtime and its threads.
-  const std::shared_ptr<const Ort> ort = Ort::open(options.ort_library);
-  const ModelLimits limits{.num_threads = options.num_threads,
-                           .max_rows = std::max(options.prefill_chunk, options.max_draft_tokens + 1),
-                           .max_outputs = options.max_draft_tokens + 1,
-                           .max_hidden = max_hidden_rows(manifest, options),
+  const std::shared_ptr<const Ort> ort = Ort::open(options_.ort_library);
+  const ModelLimits limits{.num_threads = options_.num_threads,
+                           .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
+                           .max_outputs = options_.max_draft_tokens + 1,
+                           .max_hidden = max_hidden_rows(manifest, options_),
                            .max_context = plan_.max_context,
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};
@@ -76,19 +82,19 @@ Engine::Engine(Manifest manifest, const pf_engine_options& options)
     draft_limits.max_hidden = 0;
     draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, draft_limits);
     if (device_) likely_rows_.emplace(device_, *draft_, DeviceRound::num_choices(*draft_, num_ids_));
-    draft_rows_.emplace(*draft_, options.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
+    draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
     drafter_.emplace(*draft_rows_, num_ids_);
   }
-  if (runs_head(manifest, options)) {
-    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, *target_, options.num_threads);
+  if (runs_head(manifest, options_)) {
+    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, *target_, options_.num_threads);
     head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
   }
   if (device_) {
     device_round_.emplace(device_, *target_, draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr, num_ids_);
   }
-  sequences_.reserve(options.num_sequences);
-  if (options.lookup_store) {
-    store_.emplace(options.lookup_store, manifest.tokenizer.sha256, num_ids_, options.lookup_store_bytes);
+  sequences_.reserve(options_.num_sequences);
+  if (options_.lookup_store) {
+    store_.emplace(options_.lookup_store, manifest.tokenizer.sha256, num_ids_, options_.lookup_store_bytes);
   }
   costs_ = find_costs(manifest);
 }

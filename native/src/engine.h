@@ -103,9 +103,9 @@ class Engine {
   // Of no open sequence.
   int32_t num_retained_blocks() const;
   CachedPrefix adopt(std::span<const int32_t> prompt, int32_t max_tokens);
-  const pf_engine_options options_;
   const std::shared_ptr<CudaDevice> device_;  // of both models too; nullptr on the CPU
   const pf_engine_info plan_;
+  const pf_engine_options options_;
   const int32_t num_ids_;  // ids that a token may have: the tokenizer's, without the vocabulary's padding
   const std::vector<int32_t> eos_ids_;
   mutable std::mutex mutex_;

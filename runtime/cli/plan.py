@@ -54,3 +54,4 @@ def _show(bundle: str, info: EngineInfo) -> None:
     rows = [(name, format_bytes(getattr(info, field))) for name, field in _PARTS.items()]
     out().print(table(bundle, ("part", "memory"), rows))
     show(f"context: {info.max_context} tokens in {info.num_blocks} blocks of {info.block_size}")
+    show(f"prompts: in passes of at most {info.prefill_chunk} tokens")

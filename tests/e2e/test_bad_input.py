@@ -149,6 +149,8 @@ def test_a_budget_that_is_too_small(tiny_bundle: Path, cli: CommandLine) -> None
         ({"max_context": 100_000}, "max_context is 100000"),
         ({"max_draft_tokens": 64}, "max_draft_tokens is 64"),
         ({"num_sequences": 0}, "num_sequences is 0"),
+        ({"prefill_chunk": 0}, "prefill_chunk is 0"),
+        ({"prefill_chunk": 4097}, "prefill_chunk is 4097"),
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"device": "cuda:x"}, "device is 'cuda:x'"),
     ],

@@ -72,6 +72,17 @@ def test_to_the_end_of_the_context(engine: Engine) -> None:
         assert result.finish_reason == "context"
 
 
+def test_a_prompt_has_the_same_bits_in_passes_of_any_width(tiny_bundle: Path) -> None:
+    prompt = [(7 * i) % 251 for i in range(150)]
+    found = set()
+    for chunk in (None, 1, 37, 64, 1000):
+        with Engine(tiny_bundle, threads=2, prefill_chunk=chunk, calibration="off") as engine:
+            assert engine.info.prefill_chunk == (chunk or 256)
+            events = list(engine.stream(prompt, max_new_tokens=8, num_draft_tokens=3, ignore_eos=True))
+            found.add(tuple((event.token_id, event.logprob) for event in events))
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("num_draft_tokens", [0, 1, 5, 8, None])
 def test_the_output_is_as_long_as_asked(engine: Engine, num_draft_tokens: int | None) -> None:
     longest = engine.generate("length", max_new_tokens=24, num_draft_tokens=0, ignore_eos=True).token_ids

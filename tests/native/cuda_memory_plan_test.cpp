@@ -24,6 +24,7 @@ pf_engine_options cuda_options(int32_t max_context, uint64_t budget) {
   options.num_threads = 2;
   options.max_context = max_context;
   options.memory_budget_bytes = budget;
+  options.prefill_chunk = 256;
   return options;
 }
 
@@ -112,11 +113,11 @@ ModelEntry llama(int32_t hidden, int32_t inner, int32_t num_heads, int32_t num_l
 
 void test_a_7b_target_with_a_draft() {
   const CudaDeviceInfo device = card(uint64_t{1} << 35);
-  const auto plan = [&](CacheType cache, int32_t prefill_chunk) {
+  const auto plan = [&](CacheType cache, int32_t prefill_chunk, uint64_t budget = 0) {
     Manifest manifest = kPair;
     manifest.target = llama(4096, 11008, 32, 32, cache);
     manifest.draft = llama(1536, 4096, 12, 22, cache);
-    pf_engine_options options = cuda_options(4096, 0);
+    pf_engine_options options = cuda_options(4096, budget);
     options.max_draft_tokens = 8;
     options.prefill_chunk = prefill_chunk;
     return plan_memory(manifest, options, &device);
@@ -132,6 +133,12 @@ void test_a_7b_target_with_a_draft() {
   CHECK(narrow.target_weight_bytes >= packed);
   CHECK(narrow.target_weight_bytes < packed + 8 * kMiB);
   CHECK(narrow.total_bytes <= uint64_t{6} << 30);
+  // With a budget the rows of a prompt's pass are as many as fit.
+  CHECK_EQ(plan(CacheType::kFp8, 0).prefill_chunk, 512);
+  const pf_engine_info fitted = plan(CacheType::kFp8, 0, uint64_t{6} << 30);
+  CHECK_EQ(fitted.max_context, 4096);
+  CHECK(fitted.total_bytes <= uint64_t{6} << 30);
+  CHECK(plan(CacheType::kFp8, 2 * fitted.prefill_chunk).total_bytes > uint64_t{6} << 30);
 }
 
 void test_what_is_free_shortens_the_context() {

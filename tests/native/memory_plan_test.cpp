@@ -17,6 +17,7 @@ pf_engine_options options_with(int32_t max_context, uint64_t budget) {
   options.num_threads = 2;
   options.max_context = max_context;
   options.memory_budget_bytes = budget;
+  options.prefill_chunk = 256;
   return options;
 }
 
@@ -78,6 +79,27 @@ void test_a_budget_shortens_the_context_no_more_than_needed() {
   CHECK_EQ(less.total_bytes, sum_of_parts(less));
 }
 
+void test_a_budget_shortens_prompt_passes_before_the_context() {
+  pf_engine_options options = options_with(0, 0);
+  options.prefill_chunk = 0;
+  const pf_engine_info whole = plan_memory(kPair, options);
+  CHECK_EQ(whole.prefill_chunk, 256);
+  CHECK_EQ(whole.total_bytes, plan_memory(kPair, options_with(0, 0)).total_bytes);
+  options.memory_budget_bytes = whole.total_bytes - 1;
+  const pf_engine_info less = plan_memory(kPair, options);
+  CHECK_EQ(less.prefill_chunk, 128);
+  CHECK_EQ(less.max_context, 2048);
+  pf_engine_options narrow = options_with(0, 0);
+  narrow.prefill_chunk = 64;
+  const uint64_t least = plan_memory(kPair, narrow).total_bytes;
+  options.memory_budget_bytes = least - 1;
+  const pf_engine_info least_of_both = plan_memory(kPair, options);
+  CHECK_EQ(least_of_both.prefill_chunk, 64);
+  CHECK_EQ(least_of_both.max_context, 2048 - pilotfish::kBlockSize);
+  options.max_context = 2048;
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "2048 tokens", plan_memory(kPair, options));
+}
+
 void test_what_does_not_fit_is_refused_with_the_table() {
   const pf_engine_info whole = plan_memory(kPair, options_with(0, 0));
   CHECK_ERROR(PF_BUDGET_TOO_SMALL, "target cache", plan_memory(kPair, options_with(0, 1 << 20)));
@@ -96,6 +118,7 @@ int main() {
   test_a_head_is_counted();
   test_sequences_multiply_the_cache();
   test_a_budget_shortens_the_context_no_more_than_needed();
+  test_a_budget_shortens_prompt_passes_before_the_context();
   test_what_does_not_fit_is_refused_with_the_table();
   test_the_models_limit();
   return check::result();

@@ -18,6 +18,8 @@ constexpr int32_t kDefaultContext = 4096;
 constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
 constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code and tables, sessions, this library
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+// Rows of a prompt's pass unless the caller says: what is fastest, and what is left of it where memory is scarce.
+constexpr int32_t kChunkOnCpu = 256, kChunkOnCuda = 512, kLeastChunk = 64;
 
 uint64_t cache_bytes_per_token(const ModelEntry& model) {
   return 2 * cache_row_bytes(model.cache_type, model.head_dim) * model.num_layers * model.num_kv_heads;
@@ -101,12 +103,14 @@ void check_fits(const pf_engine_info& plan, const pf_engine_options& options, co
 
 }  // namespace
 
-pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& options, const CudaDeviceInfo* device) {
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
+  pf_engine_options options = asked;
   const ModelEntry& target = manifest.target;
   if (options.max_context > target.max_positions) {
     fail(PF_INVALID_ARGUMENT, "max_context is ", options.max_context, ", the model's limit is ", target.max_positions);
   }
   const bool on_cuda = options.device == PF_DEVICE_CUDA;
+  if (asked.prefill_chunk == 0) options.prefill_chunk = on_cuda ? kChunkOnCuda : kChunkOnCpu;
   if (on_cuda) check_cuda_formats(manifest);
   pf_engine_info plan{};
   plan.struct_size = sizeof plan;
@@ -126,11 +130,16 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& op
   const int32_t least = options.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
   const uint64_t limit = limit_of(options, device);
   set_context(manifest, wanted, options, num_sms, plan);
+  while (limit > 0 && plan.total_bytes > limit && asked.prefill_chunk == 0 && options.prefill_chunk > kLeastChunk) {
+    options.prefill_chunk /= 2;
+    set_context(manifest, wanted, options, num_sms, plan);
+  }
   while (limit > 0 && plan.total_bytes > limit && plan.max_context > least) {
     const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
     set_context(manifest, std::max(fewer, least), options, num_sms, plan);
   }
   check_fits(plan, options, device);
+  plan.prefill_chunk = options.prefill_chunk;
   return plan;
 }
 std::string describe(const pf_engine_info& plan) {
