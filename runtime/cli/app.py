@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import traceback
@@ -26,6 +27,7 @@ from .verify import verify
 
 EXIT_BUG = 1
 EXIT_BAD_INPUT = 2
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 app = typer.Typer(
     help="Run a large language model faster by letting a small draft swim ahead of it, without changing its output.",
@@ -66,6 +68,8 @@ def main() -> None:
     except PilotfishError as error:
         sys.exit(_explain(error, str(error), EXIT_BUG if isinstance(error, InternalError) else EXIT_BAD_INPUT))
     except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            sys.exit(_explain(error, f"output cannot be written: {error.strerror}", EXIT_BAD_INPUT))
         sys.exit(_explain(error, f"{type(error).__name__}: {error} (pilotfish --debug shows where)", EXIT_BUG))
 
 

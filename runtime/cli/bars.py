@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def passing_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr that vanishes when its block ends; none where stderr is no terminal."""
+    console = notes()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class Bars:
     """Bars, one after another; a new one fills the one before it."""
 

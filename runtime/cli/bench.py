@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress
 
+from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime import bench as measuring
 from pilotfish.runtime.bench_prompts import fixed_prompt, prompts_from_file
 from pilotfish.runtime.bench_report import SCHEMA, categories, category_details, outputs_equal, summarise
@@ -17,7 +17,8 @@ from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
 from pilotfish.runtime.options import GenerateOptions
 
 from .arguments import Bundle, DraftTokens, Json
-from .console import note_device, notes, out, show, table, write_json
+from .bars import passing_bar
+from .console import note_device, out, show, table, write_json
 from .flags import EngineFlags, TreeFlags, with_groups
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def bench(
     room = max(num_draft_tokens or 0, tree.room(measuring.MAX_DRAFT_TOKENS))
     with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
+        _check_room(engine, chosen, new_tokens)
         modes = measuring.modes(engine, num_draft_tokens, tree.keywords())
         report: dict[str, Any] = {"schema": SCHEMA, "machine": describe_machine(engine_flags.device)}
         report |= _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
@@ -73,8 +75,18 @@ def bench(
     write_json(json_file, report)
 
 
+def _check_room(engine: Engine, prompts: Sequence[Prompt], new_tokens: int) -> None:
+    """Generations that do not end by themselves must have room for all their tokens."""
+    longest = max((len(prompt.ids) for prompt in prompts if prompt.ignore_eos), default=0)
+    if longest and longest + new_tokens > engine.info.max_context:
+        raise InvalidArgumentError(
+            f"--prompt-tokens {longest} and --new-tokens {new_tokens} do not fit the context of "
+            f"{engine.info.max_context} tokens"
+        )
+
+
 def _measure(engine: Engine, prompts: Sequence[Prompt], options: BenchOptions, pass_repeats: int) -> dict[str, Any]:
-    with Progress(console=notes(), transient=True) as progress:
+    with passing_bar() as progress:
         task = progress.add_task("generating", total=len(options.modes) * (1 + len(prompts) * options.repeats))
         samples = measuring.measure(engine, prompts, options, lambda: progress.advance(task))
     context = max(len(prompt.ids) for prompt in prompts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from pilotfish.bindings import InvalidArgumentError, Model
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.files import why_not_writable
@@ -13,6 +15,7 @@ from .flags import EngineFlags, with_groups
 
 ROWS = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 512)
+_CLOCK_SECONDS = 2  # by which a file system's clock may be behind
 
 
 @with_groups
@@ -20,6 +23,7 @@ def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = No
     """Measure what passes cost on this machine, and keep the numbers for the source auto."""
     if reason := why_not_writable(str(cache_folder() / "calibration"), makes_folders=True):
         raise InvalidArgumentError(f"nothing can be kept in {cache_folder()}: {reason}; set XDG_CACHE_HOME")
+    started = time.time()
     note_device(engine_flags.device)
     with Engine(bundle, **engine_flags.keywords(), calibration="refresh") as engine:
         models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}
@@ -36,5 +40,7 @@ def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = No
         for context, by_rows in by_context.items()
     ]
     out().print(table("ms of a pass", ("rows", *map(str, ROWS)), rows))
+    if not any(file.stat().st_mtime >= started - _CLOCK_SECONDS for file in cache_folder().glob("calibration-*.json")):
+        raise InvalidArgumentError(f"nothing could be kept in {cache_folder()}, for want of room perhaps")
     show(f"kept in {cache_folder()}")
     write_json(json_file, {"ms": costs, "folder": str(cache_folder())})

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from pilotfish.bindings import UnsupportedError
 from pilotfish.runtime.bench_prompts import prompts_from_file
@@ -19,7 +18,8 @@ from pilotfish.runtime.manifest import read_manifest, store_tree
 from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, find_tree
 
 from .arguments import Json
-from .console import note_device, notes, show, write_json
+from .bars import passing_bar
+from .console import note_device, show, write_json
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import EngineFlags, with_groups
 
@@ -88,7 +88,7 @@ def _check_medusa(bundle: str, manifest: Manifest) -> None:
 def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
     with Engine(bundle, **flags.keywords(), max_draft_tokens=DEFAULT_TREE_NODES) as engine:
         chosen = prompts_from_file(engine, prompts)
-        with Progress(console=notes(), transient=True) as progress:
+        with passing_bar() as progress:
             task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)
             searched, best = find_tree(engine, chosen, new_tokens, lambda: progress.advance(task))
     size = min(num_tokens or best, len(searched.choices))
@@ -110,7 +110,7 @@ def _evaluate(
     chosen = prompts_from_file(engine, prompts)
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}
     scores = {}
-    with Progress(console=notes(), transient=True) as progress:
+    with passing_bar() as progress:
         task = progress.add_task(f"answering, {bundle}", total=len(chosen) * (len(sources) + ("draft" in sources)))
         if "draft" in sources:
             replayed, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))

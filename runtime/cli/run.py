@@ -106,6 +106,8 @@ def run(
     if logprobs and json_file is None:
         raise InvalidArgumentError(f"--logprobs is {logprobs}, but only --json FILE shows them: give it too")
     text = read_stdin() if prompt == "-" else prompt
+    if not text.strip() and not raw:
+        raise InvalidArgumentError("the prompt is empty: give text, or - for what standard input has")
     note_device(engine_flags.device)
     room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
     with (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TextColumn, TimeElapsedColumn
 
 from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime.files import read_text
@@ -15,7 +15,8 @@ from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
 from .arguments import Bundle, Json, Seed
-from .console import note_device, notes, out, show, table, write_json
+from .bars import passing_bar
+from .console import note_device, out, show, table, write_json
 from .flags import EngineFlags, with_groups
 
 EXIT_NOT_LOSSLESS = 1
@@ -43,7 +44,7 @@ def verify(
     )
     note_device(engine_flags.device)
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=notes(), transient=True) as progress:
+    with passing_bar(*columns) as progress:
         task = progress.add_task("loading", total=None)
         report = verify_bundle(
             bundle, options, lambda check: progress.update(task, description=f"{check.name}, {check.source}")

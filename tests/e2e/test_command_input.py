@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,8 @@ import pytest
 from terminal import DEADLINE_SECONDS, INTERRUPT, PROGRAM, SECONDS_A_ROUND, Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from command_line import CommandLine, Finished
 
 
@@ -43,6 +47,57 @@ def test_numbers_that_could_not_be_kept_are_refused_before_the_work(
         assert refused(cli(*command, "--json", tmp_path), str(tmp_path), "it is a folder")
     assert refused(cli("run", tiny_bundle, "x", "--json", tmp_path / "none" / "x.json"), "there is no folder")
     assert refused(cli("run", tiny_bundle, "x", "--json", ""), "it names no file")
+
+
+def test_an_empty_prompt(tiny_bundle: Path, cli: CommandLine) -> None:
+    assert refused(cli("run", tiny_bundle, ""), "the prompt is empty")
+    assert refused(cli("run", tiny_bundle, "-", stdin=" \n"), "the prompt is empty")
+    assert refused(cli("run", "--raw", tiny_bundle, ""), "must be a non-empty text")
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """Files cannot grow, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_numbers_that_find_no_room_leave_the_old_ones(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    numbers.write_text("old")
+    with no_room():
+        finished = cli("info", tiny_bundle, "--json", numbers)
+    assert finished.exit_code == 2
+    assert finished.err == f"error: --json {str(numbers)!r} cannot be written: File too large\n"
+    assert [file.name for file in tmp_path.iterdir()] == [numbers.name]
+    assert numbers.read_text() == "old"
+
+
+def test_costs_that_find_no_room(
+    tiny_bundle: Path, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with no_room():
+        finished = cli("calibrate", tiny_bundle)
+    assert finished.exit_code == 2
+    assert "nothing could be kept" in finished.err
+
+
+def test_a_full_disk_behind_stdout(tiny_bundle: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, "info", str(tiny_bundle)]
+    with Path("/dev/full").open("w") as full:
+        finished = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 2
+    assert finished.stderr == "error: output cannot be written: No space left on device\n"
+
+
+def test_a_bench_that_does_not_fit(tiny_bundle: Path, cli: CommandLine) -> None:
+    finished = cli("bench", tiny_bundle, "--prompt-tokens", 20, "--new-tokens", 1000)
+    assert refused(finished, "--prompt-tokens 20", "--new-tokens 1000", "context of 256")
 
 
 def test_a_store_that_could_not_be_written_is_refused_before_the_work(
