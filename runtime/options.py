@@ -267,7 +267,7 @@ class GenerateOptions:
         Args:
             has_draft: it has a draft model.
             max_draft_tokens: what the engine has room for.
-            has_head: it has a head that runs on the device.
+            has_head: it has a head.
             medusa: the tree that was searched for its head; empty: the usual one.
             mask: of structured output.
         """

@@ -18,7 +18,7 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
     Args:
         options: what is asked for.
         has_draft: whether the bundle has a draft model.
-        has_head: whether it has a head that runs on the device.
+        has_head: whether it has a head.
         is_medusa: whether the tree has Medusa's choices.
 
     Raises:
@@ -29,9 +29,7 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
     by_head = is_medusa or options.source in ("head", "lookup+head")
     if by_head and not has_head:
         what = f"tree is {options.tree!r}" if options.source == "auto" else f"source is {options.source!r}"
-        raise InvalidArgumentError(
-            f"{what}, but the bundle has no head that runs on this device: export one with --head"
-        )
+        raise InvalidArgumentError(f"{what}, but the bundle has no head: export one with --head")
     if by_head or has_draft or (has_head and options.source == "auto"):
         return
     if options.tree is not None:

@@ -23,6 +23,7 @@ add_library(pilotfish_cuda SHARED
   cuda/choose_likeliest.cu
   cuda/embedding.cu
   cuda/find_likeliest.cu
+  cuda/gather_rows.cu
   cuda/grow_tree.cu
   cuda/half_linear.cu
   cuda/half_repack.cu
@@ -43,6 +44,8 @@ add_library(pilotfish_cuda SHARED
   cuda/operators/model_context.cpp
   cuda/operators/node_io.cpp
   cuda/operators/paged_attention_op.cpp
+  cuda/operators/scratch.cpp
+  cuda/operators/weight_store.cpp
   ops/kernel_io.cpp)
 target_include_directories(pilotfish_cuda PUBLIC cuda cuda/operators include src ops cpu
                            ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

@@ -23,6 +23,10 @@ set(pilotfish_engine_sources
   src/device/cuda_info.cpp
   src/model/pass_buffers.cpp
   src/memory/kv_cache.cpp
+  src/memory/float_rows.cpp
+  src/model/weights.cpp
+  src/model/session.cpp
+  src/model/row_port.cpp
   src/model/hidden_rows.cpp
   src/model/model.cpp
   src/device/recorded_rounds.cpp
@@ -46,9 +50,9 @@ set(pilotfish_engine_sources
   src/drafters/draft_rows.cpp
   src/drafters/model_rows.cpp
   src/drafters/model_drafter.cpp
+  src/drafters/row_logits.cpp
   src/drafters/medusa_rows.cpp
   src/drafters/mlp_rows.cpp
-  src/model/step_graph.cpp
   src/drafters/eagle_rows.cpp
   src/drafters/make_head_drafter.cpp
   src/lookup/lookup_index.cpp

@@ -62,6 +62,7 @@ __device__ void continue_candidate(const TreeStep& step, const RoundMemory& memo
   candidate.draft_row = 1 + step.level * kTreeRows + row;
   candidate.mask |= uint64_t{1} << candidate.draft_row;
   step.tree.continued[row] = first_candidate(step.level) + index;
+  step.tree.parent_rows[row] = index / kMostLikely;
   step.next.input_ids[row] = candidate.id;
   step.next.position_ids[row] = memory.settings->draft_position + step.level;
   step.next.tree_mask[row] = candidate.mask;

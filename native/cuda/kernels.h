@@ -9,6 +9,7 @@
 
 #include "attention_shape.h"
 #include "device/round_kernels.h"
+#include "device/row_gather.h"
 #include "memory/cache_type.h"
 
 namespace pilotfish::cuda {
@@ -137,6 +138,9 @@ bool prefers_prefill(const LowbitShape& shape, int num_rows, const DeviceLimits&
 cudaError_t launch_prefill_linear(const LowbitLinear& linear, void* scratch, const DeviceLimits& limits,
                                   cudaStream_t stream);
 size_t prefill_scratch_bytes(const LowbitShape& shape, int num_rows);
+
+/// Row i of the target becomes row gather.rows[i] of the source. What follows starts when it has ended.
+cudaError_t launch_gather_rows(const RowGather& gather, cudaStream_t stream);
 
 /// Reads `num_bytes` (a multiple of 16) of device memory and does nothing else: the or of all bits goes to `found`.
 cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, const DeviceLimits& limits,

@@ -133,8 +133,8 @@ typedef struct {
   int32_t num_retained_blocks; /* kept for prompts that begin like an earlier request, free as soon as one is needed */
   int32_t is_calibrated;       /* 1: the costs of passes were measured, at this load or an earlier one */
   uint64_t lookup_bytes;       /* indexes of the sequences and of the store */
-  int32_t has_head;            /* 0 or 1: the bundle has a head that runs on this device */
-  uint64_t head_weight_bytes;  /* 0 where it does not run */
+  int32_t has_head;            /* 0 or 1: the bundle has a head */
+  uint64_t head_weight_bytes;
   uint64_t head_cache_bytes;
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
   int32_t prefill_chunk;

@@ -63,7 +63,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
-      prefix_cache_(blocks_, plan_.block_size, runs_head(manifest, options_) && manifest.head->has_layer() ? 1 : 0),
+      prefix_cache_(blocks_, plan_.block_size, manifest.head && manifest.head->has_layer() ? 1 : 0),
       workspace_(num_ids_, options_.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
   // The models share one ONNX Runtime and its threads.
@@ -77,20 +77,26 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
                            .block_size = plan_.block_size};
   // They share the device and its stream too: what one enqueues follows what the other did.
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
+  if (manifest.head) {
+    head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
+    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
+    head_->end_load();
+  }
+  target_->end_load();
   if (manifest.draft) {
     ModelLimits draft_limits = limits;
     draft_limits.max_hidden = 0;
     draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, draft_limits);
-    if (device_) likely_rows_.emplace(device_, *draft_, DeviceRound::num_choices(*draft_, num_ids_));
+    draft_->end_load();
+    if (device_) {
+      likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
+    }
     draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
     drafter_.emplace(*draft_rows_, num_ids_);
   }
-  if (runs_head(manifest, options_)) {
-    head_ = std::make_unique<Head>(ort, manifest.folder, *manifest.head, *target_, options_.num_threads);
-    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
-  }
   if (device_) {
-    device_round_.emplace(device_, *target_, draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr, num_ids_);
+    device_round_.emplace(device_, *target_, RoundModel{draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr},
+                          head_drafter_ ? head_drafter_->step() : RoundModel{}, num_ids_);
   }
   sequences_.reserve(options_.num_sequences);
   if (options_.lookup_store) {

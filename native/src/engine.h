@@ -67,7 +67,7 @@ class Engine {
   // nullptr when the bundle has no draft.
   Model* draft() noexcept { return draft_.get(); }
   std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
-  // nullptr when the bundle has no head that runs on this device.
+  // nullptr when the bundle has no head.
   HeadDrafter* head_drafter() noexcept { return head_drafter_.get(); }
   const RoundCosts& costs() const noexcept { return costs_; }
   // What requests leave to each other about drafting. Valid under the mutex only.

@@ -114,16 +114,19 @@ RoundCosts Engine::measure() {
   }
   if (head_drafter_) {
     const int32_t begin_levels = head_drafter_->begin_levels();
+    Model* const step = device_ ? head_drafter_->step().model : nullptr;
     passes.head =
         TimedSource{.begin = [&](int32_t rows,
                                  int32_t context) { head_drafter_->run_begin(rows, context, sequence.block_table()); },
                     .level = {},
                     .before = verify,
+                    .num_levels = step ? kDeviceLevels : 1,
                     .begin_levels = begin_levels,
                     .most_begun = head_drafter_->reads_all_rows() ? std::min(kMostCaughtUp, max_context) : 1,
                     .most_continued = std::min({kMostContinued, options_.max_draft_tokens, max_context})};
     if (begin_levels < head_drafter_->max_depth()) {
-      passes.head->level = [&](int32_t rows, int32_t context) {
+      passes.head->level = [&, step](int32_t rows, int32_t context) {
+        if (step) return run(*step, rows, context, rows, kDeviceLevels);
         head_drafter_->run_level(rows, context, sequence.block_table());
       };
     }
@@ -137,7 +140,7 @@ double Engine::cost(int32_t which, int32_t num_rows, int32_t context) const {
   }
   if (which == PF_MODEL_TARGET) return costs_.verify.at(num_rows, context);
   if (which == PF_MODEL_HEAD) {
-    if (!costs_.head) fail(PF_INVALID_ARGUMENT, "the bundle has no head that runs on this device");
+    if (!costs_.head) fail(PF_INVALID_ARGUMENT, "the bundle has no head");
     return costs_.head->begin.at(num_rows, context);
   }
   if (which != PF_MODEL_DRAFT) fail(PF_INVALID_ARGUMENT, "model is ", which, ", not a pf_model");

@@ -16,11 +16,13 @@ bool Request::runs_on_device() const noexcept {
 
 bool Request::grows_on_device() const noexcept {
   return speculation_.plans_tree() &&
-         engine_->device_round()->grows(speculation_.limits(), engine_->workspace().draft.max_draft_rows);
+         engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(),
+                                        engine_->workspace().draft.max_draft_rows);
 }
 
 std::optional<Request::Verdict> Request::decide_on_device() {
   Draft& drafted = engine_->workspace().draft;
+  const auto began = Clock::now();
   if (!speculation_.prepare_chain(round_so_far(), drafted, stats_)) return std::nullopt;
   const TreeLimits limits = speculation_.limits();
   const bool is_tree = grows_on_device();
@@ -31,7 +33,9 @@ std::optional<Request::Verdict> Request::decide_on_device() {
       .block_table = sequence_->block_table(),
       .num_drafted =
           is_tree ? limits.max_tokens : DeviceRound::chain_length(speculation_.num_planned(), limits.max_depth),
-      .first_token = speculation_.first_token()};
+      .first_token = speculation_.first_token(),
+      .gives_hidden = speculation_.reads_hidden(),
+      .source = speculation_.source_planned()};
   DeviceRound& device = *engine_->device_round();
   const bool is_greedy = chooser_.is_greedy();
   const bool is_drawn = is_greedy || speculation_.draws_chain() || chain.num_drafted == 0;
@@ -39,14 +43,18 @@ std::optional<Request::Verdict> Request::decide_on_device() {
                                 : is_drawn ? device.run(chain, settings, is_greedy)
                                            : device.run_certain(chain, settings);
   constexpr double kNanosecond = 1e-9;
-  stats_.draft_seconds += kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
-  stats_.verify_seconds += kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  const double verify_seconds = kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  // A head's first pass came before the device's clock was read.
+  stats_.draft_seconds += chain.source == Source::kHead
+                              ? Timer::between(began, Clock::now()) - verify_seconds
+                              : kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
+  stats_.verify_seconds += verify_seconds;
   ++stats_.num_device_rounds;
   if (is_tree) {
-    write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), drafted);
+    write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), chain.source, drafted);
     return Verdict{accepted_of(outcome, drafted.tree, chooser_), std::nullopt, outcome.logprobs};
   }
-  write_chain(outcome, chain.num_drafted, drafted);
+  write_chain(outcome, chain.num_drafted, chain.source, drafted);
   return Verdict{accepted_of(outcome, chooser_), std::nullopt, outcome.logprobs};
 }
 
@@ -72,8 +80,10 @@ Request::Verdict Request::verify_on_device(Draft& drafted) {
   if (usual > num_left) drafted.tree.prune(DeviceRound::chain_length(num_left, usual));
   TreePass rows = verification_rows(tokens_.back(), drafted.tree);
   rows.pad(1 + DeviceRound::padded_length(drafted.tree.size(), engine_->options().max_draft_tokens));
-  const RoundOutcome& outcome = engine_->device_round()->verify(rows.at(sequence_->block_table(), num_tokens - 1),
-                                                                num_tokens, *device_settings_, chooser_.is_greedy());
+  Pass pass = rows.at(sequence_->block_table(), num_tokens - 1);
+  if (speculation_.reads_hidden()) pass.num_hidden = pass.num_outputs;
+  const RoundOutcome& outcome =
+      engine_->device_round()->verify(pass, num_tokens, *device_settings_, chooser_.is_greedy());
   ++stats_.num_device_rounds;
   return {accepted_of(outcome, drafted.tree, chooser_), std::nullopt, outcome.logprobs};
 }

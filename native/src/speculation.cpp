@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "engine.h"
 #include "memory/memory_plan.h"
@@ -55,18 +56,17 @@ DraftChoice choice_of(const pf_generate_options& options, bool has_draft, bool h
 }
 
 DraftChoice checked_choice(const pf_generate_options& options, Engine& engine) {
-  const HeadDrafter* const head = engine.head_drafter();
+  HeadDrafter* const head = engine.head_drafter();
   DraftChoice choice = choice_of(options, engine.draft() != nullptr, head != nullptr);
   const bool is_auto = choice.num_tokens == DraftChoice::kAsManyAsPay;
-  choice.chain = is_auto && !choice.head && options.num_draft_temperatures == 0 && engine.device_round() &&
+  const bool drafts_chains = choice.draft || !choice.head || (head && head->step().model);
+  choice.chain = is_auto && drafts_chains && options.num_draft_temperatures == 0 && engine.device_round() &&
                  DeviceRound::serves(options);
   if (choice.draft && !engine.draft()) {
     fail(PF_INVALID_ARGUMENT, "the request is to draft with a model, but the bundle has no draft model");
   }
   if (choice.head && !head) {
-    const bool on_cuda = engine.options().device == PF_DEVICE_CUDA;
-    fail(on_cuda ? PF_UNSUPPORTED : PF_INVALID_ARGUMENT, "the request is to draft with a head, but ",
-         on_cuda ? "heads run on the CPU only" : "the bundle has no head that runs here");
+    fail(PF_INVALID_ARGUMENT, "the request is to draft with a head, but the bundle has no head");
   }
   if (choice.head && has_tree(options) && options.tree_nodes == 0 && tree_shape(options).depth() > head->max_depth()) {
     fail(PF_INVALID_ARGUMENT, "the tree has ", tree_shape(options).depth(), " levels, the bundle's head drafts ",
@@ -185,9 +185,9 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
     num_draft_cached_ = std::max(num_draft_cached_, begin);
   }
   const int32_t num_planned = std::min(plan_.num_lookup + plan_.num_draft, most.max_tokens);
-  shape_ = pinned_shape_   ? *pinned_shape_
-           : grows_trees() ? TreeShape::dynamic(num_planned, plan_.num_levels)
-                           : TreeShape::chain(plan_.num_levels);
+  shape_ = pinned_shape_ ? *pinned_shape_
+           : is_auto()   ? TreeShape::dynamic(num_planned, plan_.num_levels)
+                         : TreeShape::chain(plan_.num_levels);
   out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
             plan_.num_draft > 0 ? num_slots : num_planned);
 }
@@ -230,19 +230,27 @@ void Speculation::observe(const HeadRows& pass) { engine_.head_drafter()->observ
 HiddenReader Speculation::hidden_reader(std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
   return {engine_.head_drafter()->reads_all_rows(),
           [this, tokens, block_table](const Hidden& hidden, int32_t position) {
-            std::array<int32_t, 1> row{0};
-            for (; row[0] < hidden.num_rows; ++row[0]) observe({hidden, row, position + row[0], tokens, block_table});
+            std::array<int32_t, kMaxRoundRows> rows;
+            for (int32_t first = 0; first < hidden.num_rows; first += kMaxRoundRows) {
+              const std::span<int32_t> taken(rows.data(), std::min(kMaxRoundRows, hidden.num_rows - first));
+              std::iota(taken.begin(), taken.end(), first);
+              observe({hidden, taken, position + first, tokens, block_table});
+            }
           }};
 }
 
+bool Speculation::drafts_on_device() const noexcept {
+  return plan_.source != Source::kHead || engine_.head_drafter()->step().model;
+}
+
 bool Speculation::plans_chain() const noexcept {
-  if (plan_.num_lookup > 0 || choice_.head) return false;  // a head reads what every pass of the target gives
-  return plan_.num_draft == 0 || (!pinned_shape_ && temperatures_.empty() && !grows_trees());
+  if (plan_.num_lookup > 0) return false;
+  return plan_.num_draft == 0 || (drafts_on_device() && !pinned_shape_ && temperatures_.empty() && !grows_trees());
 }
 
 bool Speculation::plans_tree() const noexcept {
   return pinned_shape_ && pinned_shape_->is_dynamic() && temperatures_.empty() && plan_.num_lookup == 0 &&
-         plan_.source == Source::kDraft && plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens &&
+         drafts_on_device() && plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens &&
          plan_.num_levels == limits_.max_depth;
 }
 
@@ -250,6 +258,11 @@ bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats)
   num_caught_up_ = 0;
   if (plan_.num_draft == 0) return true;
   const auto num_tokens = static_cast<int32_t>(round.tokens.size());
+  if (plan_.source == Source::kHead) {
+    num_caught_up_ = std::max(head_state_.num_rows, 1);
+    engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
+    return true;
+  }
   num_caught_up_ = num_tokens - out.num_cached;
   if (num_caught_up_ > 2 && !catch_up(round, out, stats)) return false;
   out.num_cached = num_tokens;

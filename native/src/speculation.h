@@ -66,13 +66,15 @@ class Speculation {
   void plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out);
   // Drafts it. False if the request was cancelled meanwhile.
   bool draft(const Round& round, Draft& out, pf_stats& stats);
-  // Whether what is planned is a chain of the draft model alone, or nothing: what a device drafts by itself.
+  // Whether what is planned is a chain of the draft model or of a head's decoder layer alone, or nothing: what a device
+  // drafts by itself.
   bool plans_chain() const noexcept;
-  // Whether it is a dynamic tree of the draft model alone, as large as the request has them: a device can grow it.
+  // Whether it is a dynamic tree of one of them alone, as large as the request has them: a device can grow it.
   bool plans_tree() const noexcept;
   // Whether the tokens of such a chain are drawn where decoding samples; those that the controller plans are not.
   bool draws_chain() const noexcept { return !is_auto(); }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
+  Source source_planned() const noexcept { return plan_.num_draft > 0 ? plan_.source : Source::kDraft; }
   int32_t first_token() const noexcept { return first_token_; }
   // What the draft's confidence is worth.
   const ConfidenceRates& rates() const noexcept { return controller_.rates(); }
@@ -109,6 +111,8 @@ class Speculation {
   bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
   DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;
   bool catch_up(const Round& round, Draft& out, pf_stats& stats);
+  // Whether the planned source is one that a device can draft with by itself.
+  bool drafts_on_device() const noexcept;
   bool has_head_cache() const noexcept;
   // The first token that the draft model would see of so many.
   int32_t window_begin(int32_t num_tokens) const noexcept;

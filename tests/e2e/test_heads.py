@@ -226,7 +226,7 @@ def test_costs_of_a_head(bundle: Path, calibration: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "head"}, "source is 'head', but the bundle has no head that runs on this device"),
+        ({"source": "head"}, "source is 'head', but the bundle has no head: export one with --head"),
         ({"source": "lookup+head"}, "source is 'lookup\\+head', but the bundle has no head"),
         ({"tree": "medusa"}, "tree is 'medusa', but the bundle has no head"),
         ({"tree": "medusa", "source": "draft"}, "only heads draft such a tree"),

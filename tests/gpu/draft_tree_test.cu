@@ -115,7 +115,7 @@ void test_grown_tree(int num_levels, int num_nodes) {
   settings.rates = some_rates();
   const Rounds rounds({settings}, kChoices);
   const DeviceArray<TreeCandidate> candidates(kMostCandidates);
-  const DeviceArray<int32_t> continued(kTreeRows), verified(8 * kMaxRoundRows);
+  const DeviceArray<int32_t> continued(kTreeRows), parent_rows(kTreeRows), verified(8 * kMaxRoundRows);
   const DeviceArray<uint64_t> next_masks(kMaxRoundRows), verified_masks(kMaxRoundRows);
   PassInputs next = rounds.inputs(), target{verified.get(), verified.get() + 64, nullptr, nullptr, nullptr, nullptr};
   next.tree_mask = next_masks.get();
@@ -125,14 +125,17 @@ void test_grown_tree(int num_levels, int num_nodes) {
   for (int level = 0; level < num_levels; ++level) {
     const std::vector<LikelyRow> rows = random_likely(level == 0 ? 1 : kTreeRows, kChoices, 100 * num_nodes + level);
     const DeviceArray<LikelyRow> device_rows(rows);
-    const TreeMemory memory{{device_rows.get(), nullptr, nullptr}, candidates.get(), continued.get()};
+    const TreeMemory memory{
+        {device_rows.get(), nullptr, nullptr}, candidates.get(), continued.get(), parent_rows.get()};
     CUDA_CHECK(launch_grow_tree({memory, level, num_levels, num_nodes, kChoices, nullptr, next, target},
                                 rounds.memory(), nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
+    const auto first = static_cast<int>(expected.candidates.size());
     expected.grow(rows, settings.rates, level, level + 1 == num_levels);
     if (level + 1 == num_levels) break;
-    const std::vector<int32_t> pass = rounds.pass.read();
+    const std::vector<int32_t> pass = rounds.pass.read(), followed = parent_rows.read();
     for (int row = 0; row < kTreeRows; ++row) {
+      expect(followed[row] == (expected.continued[row] - first) / kMostLikely, name + ": row that is followed");
       expect(pass[row] == expected.candidates[expected.continued[row]].id, name + ": row " + std::to_string(row));
       expect(pass[64 + row] == settings.draft_position + level && pass[256 + row] == row, name + ": position");
     }

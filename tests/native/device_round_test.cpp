@@ -167,7 +167,7 @@ void test_a_chain_becomes_a_tree() {
   outcome.drafted_probs[2] = 0.25f;  // and 0 of the second
   Draft draft;
   draft.clear({3, 3}, 10);
-  write_chain(outcome, 3, draft);
+  write_chain(outcome, 3, Source::kDraft, draft);
   CHECK_EQ(draft.tree.size(), 3);
   for (int32_t i = 0; i < 3; ++i) {
     CHECK_EQ(draft.tree[i].id, ids[i]);
@@ -192,7 +192,7 @@ void test_a_tree_is_told() {
   }
   Draft draft;
   draft.clear({3, 2}, 10);
-  write_tree(outcome, {3, 2}, {}, draft);
+  write_tree(outcome, {3, 2}, {}, Source::kDraft, draft);
   CHECK_EQ(draft.tree.size(), 3);
   for (int32_t i = 0; i < 3; ++i) {
     CHECK_EQ(draft.tree[i].id, ids[i]);

@@ -1,7 +1,6 @@
 #include "memory/memory_plan.h"
 
 #include "check.h"
-#include "drafters/make_head_drafter.h"
 #include "options.h"
 #include "tiny_manifest.h"
 
@@ -53,9 +52,6 @@ void test_a_head_is_counted() {
   const uint64_t buffers = 4 * (64 + 3 * 104) + 9 * 4 * (64 + 1);
   CHECK_EQ(plan.activation_bytes, without.activation_bytes + buffers);
   CHECK_EQ(plan.total_bytes, without.total_bytes + 4096 + buffers);
-  pf_engine_options on_cuda = options_with(64, 0);
-  on_cuda.device = PF_DEVICE_CUDA;
-  CHECK(!pilotfish::runs_head(with_head, on_cuda));
 }
 
 void test_sequences_multiply_the_cache() {

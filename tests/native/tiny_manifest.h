@@ -40,7 +40,7 @@ inline std::string with_head(const std::string& kind, const std::string& parts) 
   text.pop_back();
   text += R"(, "head": {"kind": ")" + kind + R"(", "weights": )" + file +
           R"(, "tensors": [{"name": "w", "dtype": "f32", "shape": [4], "offset": 0, "bytes": 16}], "taps": [2],
-          "state_size": 64, "num_logits": 104, "logit_ids": null, )" +
+          "state_size": 64, "num_logits": 104, "logit_ids": null, "format": "int8", )" +
           parts + "}}";
   for (const std::string graph : {"heads", "stage.0", "stage.1", "features", "step"}) {
     const std::string mark = "@" + graph + "@";

@@ -13,6 +13,7 @@
 #include "kernels.h"
 #include "linear_op.h"
 #include "paged_attention_op.h"
+#include "weight_store.h"
 
 namespace pilotfish::cuda {
 namespace {
@@ -20,9 +21,9 @@ namespace {
 class Operators : public CudaOperators {
  public:
   Operators(const OrtApi* api, const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream,
-            PartialSums& partials)
+            PartialSums& partials, WeightStore& weights)
       : api_(api),
-        context_(limits, pass, stream, partials),
+        context_(limits, pass, stream, partials, weights),
         embedding_(context_),
         linear_(context_),
         attention_(context_) {
@@ -36,8 +37,6 @@ class Operators : public CudaOperators {
   ~Operators() override { ort_abi::ReleaseCustomOpDomain(api_, domain_); }
 
   OrtCustomOpDomain* domain() noexcept override { return domain_; }
-  uint64_t device_bytes() const noexcept override { return context_.device_bytes(); }
-  void end_load() override { context_.end_load(); }
 
  private:
   const OrtApi* api_;
@@ -168,14 +167,23 @@ class Device : public CudaDevice {
     choose();
     PILOTFISH_CUDA_CHECK(cudaMemset2DAsync(target, pitch, byte, width, height, stream_));
   }
+  void gather_rows(const RowGather& gather) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_gather_rows(gather, stream_));
+  }
   void synchronize() override {
     choose();
     PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& pass) override {
+  std::unique_ptr<CudaWeights> create_weights(uint64_t num_bytes, const CudaWeights* lender) override {
     choose();
-    return std::make_unique<Operators>(api, limits_, pass, stream_, partials_);
+    return std::make_unique<WeightStore>(num_bytes, static_cast<const WeightStore*>(lender), stream_);
+  }
+  std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& pass,
+                                                  CudaWeights& weights) override {
+    choose();
+    return std::make_unique<Operators>(api, limits_, pass, stream_, partials_, static_cast<WeightStore&>(weights));
   }
 
   std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) override {

@@ -15,7 +15,7 @@ EmbeddingOp::EmbeddingOp(ModelContext& context, const NodeInfo& node)
       shape_(lowbit_shape(node, "num_columns", "num_rows")),
       output_name_(node.output_name(0)),
       scale_(node.real_or("scale", 1.0f)),
-      weights_(context.weights(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {}
+      weights_(context.weights().repacked(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {}
 
 void EmbeddingOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   const Tensor ids = io.input(kInputIds);

@@ -45,7 +45,7 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
       input_name_(node.input_name(kX)),
       output_name_(node.output_name(0)),
       plan_(plan_lowbit_linear(shape_, context.limits())),
-      weights_(context.weights(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
+      weights_(context.weights().repacked(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
   require(shape_.in_features % 8 == 0, "in_features is ", shape_.in_features,
           ", not a multiple of 8 as the CUDA kernels need");
   require(activation_ == Activation::kNone || shape_.out_features % 32 == 0, "out_features is ", shape_.out_features,

@@ -7,65 +7,9 @@
 #include "checked.h"
 
 namespace pilotfish::cuda {
-namespace {
-
-constexpr size_t kWeightAlignment = 256;
-
-}  // namespace
-
-Scratch::~Scratch() { cudaFree(data_); }
-
-void Scratch::reserve(size_t num_bytes, cudaStream_t stream) {
-  if (num_bytes <= num_bytes_) return;
-  clear(stream);
-  PILOTFISH_CUDA_CHECK(cudaMalloc(&data_, num_bytes));
-  num_bytes_ = num_bytes;
-  PILOTFISH_CUDA_CHECK(cudaMemsetAsync(data_, byte_, num_bytes, stream));
-}
-
-void Scratch::clear(cudaStream_t stream) {
-  PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream));
-  PILOTFISH_CUDA_CHECK(cudaFree(data_));
-  data_ = nullptr;
-  num_bytes_ = 0;
-}
-
-ModelContext::ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream,
-                           PartialSums& partials)
-    : limits_(limits), pass_(pass), stream_(stream), partials_(partials) {}
 
 ModelContext::~ModelContext() {
-  for (void* const memory : weight_memory_) cudaFree(memory);
   for (const auto& [value, request] : requests_) cudaFree(request.scaled_weight);
-}
-
-void* ModelContext::take(size_t num_bytes) {
-  num_bytes = (num_bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
-  if (num_bytes > num_left_) {
-    const size_t planned = weight_memory_.empty() ? static_cast<size_t>(pass_.weight_bytes) : 0;
-    const size_t num_taken = std::max(num_bytes, planned);
-    void* memory = nullptr;
-    PILOTFISH_CUDA_CHECK(cudaMalloc(&memory, num_taken));
-    weight_memory_.push_back(memory);
-    next_weight_ = static_cast<std::byte*>(memory);
-    num_left_ = num_taken;
-  }
-  std::byte* const weight = next_weight_;
-  next_weight_ += num_bytes;
-  num_left_ -= num_bytes;
-  return weight;
-}
-
-const void* ModelContext::weights(const LowbitShape& shape, const void* packed) {
-  void*& repacked = weights_[packed];
-  if (repacked) return repacked;
-  const size_t num_packed = packed_lowbit_bytes(shape), num_repacked = lowbit_weight_bytes(shape);
-  staging_.reserve(num_packed, stream_);
-  repacked = take(num_repacked);
-  weight_bytes_ += num_repacked;
-  PILOTFISH_CUDA_CHECK(cudaMemcpyAsync(staging_.data(), packed, num_packed, cudaMemcpyHostToDevice, stream_));
-  PILOTFISH_CUDA_CHECK(repack_lowbit(shape, staging_.data(), repacked, stream_));
-  return repacked;
 }
 
 void ModelContext::reserve_halves(int num_columns) {
@@ -131,15 +75,6 @@ ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* 
     return {slot.halves.data(), {static_cast<const float*>(slot.squares.data()), epsilon, request->second.unscale}};
   }
   return {};
-}
-
-uint64_t ModelContext::device_bytes() const noexcept {
-  uint64_t num_bytes = weight_bytes_;
-  for (const Scratch* scratch : {&staging_, &halves_, &prefill_, &queries_}) {
-    num_bytes += scratch->num_bytes();
-  }
-  for (const Slot& slot : slots_) num_bytes += slot.halves.num_bytes() + slot.squares.num_bytes();
-  return num_bytes;
 }
 
 }  // namespace pilotfish::cuda

@@ -1,4 +1,4 @@
-// What the operators of one session share: repacked weights and scratch memory on the device.
+// What the operators of one session share: their scratch memory on the device, and weights with other sessions.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,27 +12,10 @@
 
 #include "device/cuda_device.h"
 #include "kernels.h"
+#include "scratch.h"
+#include "weight_store.h"
 
 namespace pilotfish::cuda {
-
-// Device memory that only grows, while a session is created. What it held is lost.
-class Scratch {
- public:
-  // `byte`: what fresh memory is filled with.
-  explicit Scratch(int byte = 0) : byte_(byte) {}
-  Scratch(Scratch&&) = delete;
-  ~Scratch();
-
-  void reserve(size_t num_bytes, cudaStream_t stream);
-  void clear(cudaStream_t stream);
-  void* data() const noexcept { return data_; }
-  size_t num_bytes() const noexcept { return num_bytes_; }
-
- private:
-  int byte_;
-  void* data_ = nullptr;
-  size_t num_bytes_ = 0;
-};
 
 // Sums on their way between thread blocks, which are there within a kernel only: all models of a stream share them.
 struct PartialSums {
@@ -41,17 +24,17 @@ struct PartialSums {
 
 class ModelContext {
  public:
-  // `partials` outlives the context.
-  ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream, PartialSums& partials);
+  // `partials` and `weights` outlive the context.
+  ModelContext(const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream, PartialSums& partials,
+               WeightStore& weights)
+      : limits_(limits), pass_(pass), stream_(stream), weights_(weights), partials_(partials) {}
   ModelContext(ModelContext&&) = delete;
   ~ModelContext();
 
   const DeviceLimits& limits() const noexcept { return limits_; }
   const CudaPassLimits& pass() const noexcept { return pass_; }
 
-  // The repacked copy of a packed weight in host memory, made when it is first asked for; an embedding that is the
-  // output head too has one.
-  const void* weights(const LowbitShape& shape, const void* packed);
+  WeightStore& weights() noexcept { return weights_; }
 
   // Room for what an operator needs, and the memory.
   void reserve_halves(int num_columns);
@@ -82,26 +65,14 @@ class ModelContext {
   Turn next_turn() noexcept { return turn_ = turn_ == Turn::kFirst ? Turn::kSecond : Turn::kFirst; }
   // Whether all weights fit into half of the cache.
   Passes passes() const noexcept {
-    return weight_bytes_ > limits_.cache_bytes / 2 ? Passes::kThroughCache : Passes::kIntoCache;
+    return weights_.num_bytes() > limits_.cache_bytes / 2 ? Passes::kThroughCache : Passes::kIntoCache;
   }
 
-  uint64_t device_bytes() const noexcept;
-  // Frees what only repacking needed.
-  void end_load() { staging_.clear(stream_); }
-
  private:
-  // Memory for a weight. They share one allocation: one each would round every one up to 2 MiB.
-  void* take(size_t num_bytes);
-
   const DeviceLimits limits_;
   const CudaPassLimits pass_;
   const cudaStream_t stream_;
-  std::map<const void*, void*> weights_;
-  uint64_t weight_bytes_ = 0;
-  std::vector<void*> weight_memory_;  // more than one only where pass_.weight_bytes was too few
-  std::byte* next_weight_ = nullptr;
-  size_t num_left_ = 0;  // bytes behind next_weight_
-  Scratch staging_;      // packed weights on their way
+  WeightStore& weights_;
   Scratch halves_, prefill_, queries_;
   PartialSums& partials_;
   struct Request {

@@ -124,6 +124,7 @@ HeadEntry parse_head(const Node& node, const Manifest& manifest) {
                  .num_logits = static_cast<int32_t>(node.integer("num_logits", 1)),
                  .logit_ids = {},
                  .cache = parse_head_cache(node),
+                 .format = node.text("format"),
                  .shared = {}};
   const Node graphs = node.object("graphs");
   for (const std::string& role : graphs.keys()) head.graphs.emplace(role, parse_file(graphs.object(role.c_str())));

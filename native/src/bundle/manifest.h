@@ -83,6 +83,7 @@ struct HeadEntry {
   int32_t num_logits;
   std::vector<int32_t> logit_ids;  // as a model's
   std::optional<HeadCacheEntry> cache;
+  std::string format;  // of its own packed weights
   std::vector<SharedTensor> shared;
 
   // Packed bytes that a pass reads, as a model's.

@@ -142,7 +142,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
                                       const RoundPlan& lookup) const noexcept {
   const Reach& reach = state.reach(track.source());
   if (reach.num_levels <= 0 || state.most_drafted <= 0) return {lookup, 0};
-  if (choice_.chain && track.source() == Source::kDraft) return chain_arm(track, state);
+  if (choice_.chain) return chain_arm(track, state);
   const float left = 1 - share_of(state.lookup.first(lookup.num_lookup));
   const double base = lookup.num_lookup > 0 ? lookup.seconds : plain_seconds_;
   const double drafting = std::max(track.cost() - 1.0, 0.0) * plain_seconds_;

@@ -26,7 +26,7 @@ struct DraftChoice {
   bool head = false;
   // num_tokens are those of a dynamic tree, in which tokens of all sources compete.
   bool tree = false;
-  // What the draft model drafts is a chain whose length is fixed before: a device makes such rounds by itself.
+  // What a model or head drafts is a chain whose length is fixed before: a device makes such rounds by itself.
   bool chain = false;
 
   bool has(Source source) const noexcept {

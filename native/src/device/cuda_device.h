@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/round_kernels.h"
+#include "device/row_gather.h"
 #include "model/ort_abi.h"
 
 namespace pilotfish {
@@ -22,24 +23,27 @@ struct CudaDeviceInfo {
   uint64_t free_bytes;
 };
 
-// What decides the memory of a session's operators: its largest pass and its weights.
+// What decides the memory of a session's operators: its largest pass.
 struct CudaPassLimits {
   int32_t max_rows;
   int32_t max_blocks;
   int32_t block_size;
-  uint64_t weight_bytes;  // of all repacked weights together, at most
 };
 
-// The operators of one session with their repacked weights and scratch. Must outlive the session.
+// Repacked weights, made from host memory by the operators of the sessions that share them. Must outlive these.
+class CudaWeights {
+ public:
+  virtual ~CudaWeights() = default;
+  // Frees what only loading needed. Call it once the sessions exist: they do not touch the host memory any more.
+  virtual void end_load() = 0;
+};
+
+// The operators of one session with their scratch memory. Must outlive the session.
 class CudaOperators {
  public:
   virtual ~CudaOperators() = default;
-  // The domain to add to the session's options. While the session is created, the operators read packed weights from
-  // host memory and keep copies of their own; afterwards that memory is not touched any more.
+  // The domain to add to the session's options.
   virtual OrtCustomOpDomain* domain() noexcept = 0;
-  virtual uint64_t device_bytes() const noexcept = 0;
-  // Frees what only loading needed. Call it once the session exists.
-  virtual void end_load() = 0;
 };
 
 // Work recorded once and repeated by launch().
@@ -75,9 +79,14 @@ class CudaDevice {
   virtual void copy_strided(void* target, const void* source, size_t pitch, size_t width, size_t height, size_t stride,
                             size_t depth) = 0;
   virtual void fill(void* target, int byte, size_t pitch, size_t width, size_t height) = 0;
+  virtual void gather_rows(const RowGather& gather) = 0;
   virtual void synchronize() = 0;
 
-  virtual std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& limits) = 0;
+  // Room for num_bytes of repacked weights. What `lender` has repacked from the same host memory is shared; nullptr:
+  // nobody lends. It must outlive the result.
+  virtual std::unique_ptr<CudaWeights> create_weights(uint64_t num_bytes, const CudaWeights* lender) = 0;
+  virtual std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& limits,
+                                                          CudaWeights& weights) = 0;
   // Records what `enqueue` puts on the stream instead of running it.
   virtual std::unique_ptr<CudaGraph> record(const std::function<void()>& enqueue) = 0;
 
@@ -95,7 +104,7 @@ class CudaDevice {
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 3;
+inline constexpr uint32_t kCudaInterfaceVersion = 4;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
 // Makes a device of the given index, which check_build() accepts. Throws.
 using CudaOpenFunction = CudaDevice* (*)(int32_t index);

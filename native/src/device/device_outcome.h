@@ -12,11 +12,12 @@
 
 namespace pilotfish {
 
-// The drafted chain as a tree; all but its last token are in the draft's cache.
-void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Draft& out);
+// The drafted chain as a tree; all but its last token are in its source's cache.
+void write_chain(const RoundOutcome& outcome, int32_t num_drafted, Source source, Draft& out);
 
-// The drafted tree, of as many tokens as it may have; those that were continued are in the draft's cache.
-void write_tree(const RoundOutcome& outcome, TreeLimits drafted, const ConfidenceRates& rates, Draft& out);
+// The drafted tree, of as many tokens as it may have; those that were continued are in the source's cache.
+void write_tree(const RoundOutcome& outcome, TreeLimits drafted, const ConfidenceRates& rates, Source source,
+                Draft& out);
 
 // The accepted beginning of that chain. Nothing is accepted after a token that ends the text.
 Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser);

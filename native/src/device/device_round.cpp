@@ -7,48 +7,65 @@
 #include "status.h"
 
 namespace pilotfish {
+namespace {
+
+// Whether the pass was started before the round.
+bool has_begun(Source source, int32_t step) { return source == Source::kHead && step == 0; }
+
+}  // namespace
 
 int32_t DeviceRound::num_choices(const Model& model, int32_t num_ids) noexcept {
   return model.logit_ids().empty() ? std::min(num_ids, model.num_logits()) : model.num_logits();
 }
 
-DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, const LikelyRows* likely,
+DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, RoundModel draft, RoundModel head,
                          int32_t num_ids)
     : device_(std::move(device)),
       target_(target),
-      draft_(draft),
       num_target_choices_(num_choices(target, num_ids)),
-      num_draft_choices_(draft ? num_choices(*draft, num_ids) : 0),
       settings_(static_cast<RoundSettings*>(device_->allocate_host(sizeof(RoundSettings)))),
       outcome_(static_cast<RoundOutcome*>(device_->allocate_host(sizeof(RoundOutcome)))),
       device_settings_(memory<RoundSettings>(1)),
       ids_(target.limits().max_outputs),
       masks_(target.limits().max_outputs, 1),
       recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }) {
-  const int32_t num_logits = std::max(target.num_logits(), draft ? draft->num_logits() : 0);
+  int32_t num_logits = target.num_logits();
+  for (const Model* model : {draft.model, head.model}) {
+    if (model) num_logits = std::max(num_logits, model->num_logits());
+  }
   memory_ = {.settings = device_settings_,
              .outcome = memory<RoundOutcome>(1),
              .parts = memory<RowPart>(size_t(kMaxRoundRows) * num_row_parts(num_logits)),
              .arrivals = memory<int32_t>(1),
              .draft_rows = memory<RowDistribution>(kMaxRoundRows),
              .target_rows = memory<RowDistribution>(kMaxRoundRows)};
-  if (draft) {
-    tree_ = {.likely = likely->memory(),
-             .candidates = memory<TreeCandidate>(kMostCandidates),
-             .continued = memory<int32_t>(kTreeRows)};
-  }
-  if (draft && !draft->logit_ids().empty()) {
-    const std::span<const int32_t> ids = draft->logit_ids();
-    std::vector<int32_t> logit_of_id(num_target_choices_, -1);
-    for (size_t i = 0; i < ids.size(); ++i) logit_of_id[ids[i]] = static_cast<int32_t>(i);
-    int32_t* const logit_ids = memory<int32_t>(ids.size());
-    int32_t* const inverse = memory<int32_t>(logit_of_id.size());
-    device_->upload(logit_ids, ids.data(), ids.size_bytes());
-    device_->upload(inverse, logit_of_id.data(), sizeof(int32_t) * logit_of_id.size());
-    device_->synchronize();
-    logit_ids_ = logit_ids;
-    logit_of_id_ = inverse;
-  }
+  draft_ = drafting(draft, num_ids);
+  head_ = drafting(head, num_ids);
+}
+
+DeviceRound::Drafting DeviceRound::drafting(RoundModel by, int32_t num_ids) {
+  if (!by.model) return {};
+  const Model* const model = by.model;
+  Drafting made{.model = by.model,
+                .num_choices = num_choices(*model, num_ids),
+                .logit_ids = nullptr,
+                .logit_of_id = nullptr,
+                .tree = {.likely = by.likely->memory(),
+                         .candidates = memory<TreeCandidate>(kMostCandidates),
+                         .continued = memory<int32_t>(kTreeRows),
+                         .parent_rows = memory<int32_t>(kTreeRows)}};
+  const std::span<const int32_t> ids = model->logit_ids();
+  if (ids.empty()) return made;
+  std::vector<int32_t> logit_of_id(num_target_choices_, -1);
+  for (size_t i = 0; i < ids.size(); ++i) logit_of_id[ids[i]] = static_cast<int32_t>(i);
+  int32_t* const logit_ids = memory<int32_t>(ids.size());
+  int32_t* const inverse = memory<int32_t>(logit_of_id.size());
+  device_->upload(logit_ids, ids.data(), ids.size_bytes());
+  device_->upload(inverse, logit_of_id.data(), sizeof(int32_t) * logit_of_id.size());
+  device_->synchronize();
+  made.logit_ids = logit_ids;
+  made.logit_of_id = inverse;
+  return made;
 }
 
 DeviceRound::~DeviceRound() {
@@ -93,12 +110,19 @@ int32_t DeviceRound::padded_length(int32_t num_drafted, int32_t most) noexcept {
 
 const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {
   set_inputs(chain, settings);
-  return run({chain.num_drafted, is_greedy});
+  return run({.num_drafted = chain.num_drafted,
+              .is_greedy = is_greedy,
+              .gives_hidden = chain.gives_hidden,
+              .source = chain.source});
 }
 
 const RoundOutcome& DeviceRound::run_certain(const Chain& chain, const RoundSettings& settings) {
   set_inputs(chain, settings);
-  return run({chain.num_drafted, false, Drafted::kCertainInRound});
+  return run({.num_drafted = chain.num_drafted,
+              .is_greedy = false,
+              .drafted = Drafted::kCertainInRound,
+              .gives_hidden = chain.gives_hidden,
+              .source = chain.source});
 }
 
 const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings,
@@ -108,7 +132,8 @@ const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, co
   settings_->first_position = num_tokens;
   return run({.num_drafted = static_cast<int32_t>(rows.ids.size()) - 1,
               .is_greedy = is_greedy,
-              .drafted = rows.tree_mask.empty() ? Drafted::kChainBefore : Drafted::kTreeBefore});
+              .drafted = rows.tree_mask.empty() ? Drafted::kChainBefore : Drafted::kTreeBefore,
+              .gives_hidden = rows.num_hidden > 0});
 }
 
 const RoundOutcome& DeviceRound::run(RoundKind kind) {
@@ -118,17 +143,23 @@ const RoundOutcome& DeviceRound::run(RoundKind kind) {
   return *outcome_;
 }
 
-bool DeviceRound::grows(TreeLimits tree, int32_t num_slots) const noexcept {
+bool DeviceRound::grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept {
+  const Drafting& by = of(source);
   const int32_t num_continued = (tree.max_depth - 1) * kTreeRows;
   return tree.max_depth >= 1 && tree.max_depth <= kMostTreeLevels && num_continued <= num_slots &&
-         tree.max_tokens <= kMostLikely * (1 + num_continued) && num_draft_choices_ >= kMostLikely &&
-         draft_->limits().max_outputs >= kTreeRows;
+         tree.max_tokens <= kMostLikely * (1 + num_continued) && by.num_choices >= kMostLikely &&
+         by.model->limits().max_outputs >= kTreeRows;
 }
 
 const RoundOutcome& DeviceRound::run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings,
                                           bool is_greedy) {
   set_inputs(chain, settings);
-  return run({chain.num_drafted, is_greedy, Drafted::kTreeInRound, num_levels});
+  return run({.num_drafted = chain.num_drafted,
+              .is_greedy = is_greedy,
+              .drafted = Drafted::kTreeInRound,
+              .num_levels = num_levels,
+              .gives_hidden = chain.gives_hidden,
+              .source = chain.source});
 }
 
 void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) {
@@ -140,35 +171,42 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
                       .tree_mask = std::span<const uint64_t>(masks_).first(num_rows),
                       .block_table = chain.block_table,
                       .context = num_tokens - 1,
-                      .num_outputs = num_rows});
+                      .num_outputs = num_rows,
+                      .num_hidden = chain.gives_hidden ? num_rows : 0});
   const int32_t num_seen = num_tokens - chain.first_token;
   *settings_ = settings;
   settings_->first_position = num_tokens;
   settings_->draft_position = num_seen;
-  if (chain.num_drafted == 0) return;
+  // A row of a head's is a token at the position before it.
+  if (chain.source == Source::kHead) settings_->draft_position = num_tokens - 1;
+  if (chain.num_drafted == 0 || chain.source == Source::kHead) return;
   assert(num_seen >= 2);
   // Both of the last two tokens run, whether the first of them is cached already or not: the shape stays the same, and
   // the cache gets the same bits again.
-  draft_->set_inputs({.ids = chain.tokens.last(2),
-                      .positions = {},
-                      .tree_mask = {},
-                      .block_table = chain.block_table.subspan(chain.first_token / draft_->limits().block_size),
-                      .context = num_seen - 2,
-                      .num_outputs = 1});
+  draft_.model->set_inputs(
+      {.ids = chain.tokens.last(2),
+       .positions = {},
+       .tree_mask = {},
+       .block_table = chain.block_table.subspan(chain.first_token / draft_.model->limits().block_size),
+       .context = num_seen - 2,
+       .num_outputs = 1});
 }
 
 void DeviceRound::enqueue(RoundKind kind) {
   const int32_t num_rows = kind.num_drafted + 1;
   device_->upload(device_settings_, settings_, sizeof *settings_);
   target_.upload();
-  if (kind.num_steps() > 0) draft_->upload();
+  if (kind.num_steps() > 0 && kind.source == Source::kDraft) draft_.model->upload();
   device_->start_round(memory_);
   for (int32_t step = 0; step < kind.num_steps(); ++step) {
     const bool takes_likeliest = kind.is_greedy || kind.drafted == Drafted::kCertainInRound;
-    kind.has_chain_steps() ? enqueue_draft_step(step, takes_likeliest) : enqueue_level(step, kind);
+    kind.has_chain_steps() ? enqueue_draft_step(step, kind.source, takes_likeliest) : enqueue_level(step, kind);
   }
   const bool is_tree = kind.drafted == Drafted::kTreeBefore || kind.drafted == Drafted::kTreeInRound;
-  target_.enqueue(num_rows, num_rows, 0, is_tree ? Model::Sees::kTreeMask : Model::Sees::kCausal);
+  target_.enqueue({.num_rows = num_rows,
+                   .num_outputs = num_rows,
+                   .num_hidden = kind.gives_hidden ? num_rows : 0,
+                   .is_causal = !is_tree});
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
                                      .num_logits = target_.num_logits(),
@@ -178,13 +216,14 @@ void DeviceRound::enqueue(RoundKind kind) {
   if (kind.is_greedy || kind.drafted != Drafted::kInRound || kind.num_drafted == 0) {
     device_->choose_tokens(choice, memory_, kind.is_greedy);
   } else {
+    const Drafting& drafting = of(kind.source);
     device_->accept_tokens(choice,
                            {.target = choice.rows,
-                            .draft = {.logits = draft_->device_logits(),
+                            .draft = {.logits = drafting.model->device_logits(),
                                       .num_rows = kind.num_drafted,
-                                      .num_logits = draft_->num_logits(),
-                                      .num_choices = num_draft_choices_},
-                            .logit_of_id = logit_of_id_,
+                                      .num_logits = drafting.model->num_logits(),
+                                      .num_choices = drafting.num_choices},
+                            .logit_of_id = drafting.logit_of_id,
                             .target_ids = choice.target_ids},
                            memory_);
   }
@@ -192,34 +231,40 @@ void DeviceRound::enqueue(RoundKind kind) {
 }
 
 void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
+  const Drafting& by = of(kind.source);
   const int32_t num_rows = level == 0 ? 1 : kTreeRows;
-  draft_->enqueue(level == 0 ? 2 : num_rows, num_rows, 0, level == 0 ? Model::Sees::kCausal : Model::Sees::kTreeMask);
-  device_->find_likeliest({.logits = draft_->device_logits(),
+  if (level > 0) by.model->carry_on(by.tree.parent_rows, num_rows);
+  if (!has_begun(kind.source, level)) {
+    by.model->enqueue({.num_rows = level == 0 ? 2 : num_rows, .num_outputs = num_rows, .is_causal = level == 0});
+  }
+  device_->find_likeliest({.logits = by.model->device_logits(),
                            .num_rows = num_rows,
-                           .num_logits = draft_->num_logits(),
-                           .num_choices = num_draft_choices_},
-                          tree_.likely);
-  device_->grow_tree({.tree = tree_,
+                           .num_logits = by.model->num_logits(),
+                           .num_choices = by.num_choices},
+                          by.tree.likely);
+  device_->grow_tree({.tree = by.tree,
                       .level = level,
                       .num_levels = kind.num_levels,
                       .num_nodes = kind.num_drafted,
-                      .num_choices = num_draft_choices_,
-                      .logit_ids = logit_ids_,
-                      .next = draft_->device_inputs(),
+                      .num_choices = by.num_choices,
+                      .logit_ids = by.logit_ids,
+                      .next = by.model->device_inputs(),
                       .verified = target_.device_inputs()},
                      memory_);
 }
 
 // A draft's row of logits stays where acceptance will look for it.
-void DeviceRound::enqueue_draft_step(int32_t step, bool is_greedy) {
-  draft_->enqueue(step == 0 ? 2 : 1, 1, step);
-  device_->choose_tokens(DraftStep{.rows = {.logits = draft_->device_logits() + size_t(step) * draft_->num_logits(),
+void DeviceRound::enqueue_draft_step(int32_t step, Source source, bool is_greedy) {
+  const Drafting& by = of(source);
+  if (step > 0) by.model->carry_on();
+  if (!has_begun(source, step)) by.model->enqueue({.num_rows = step == 0 ? 2 : 1, .num_outputs = 1}, step);
+  device_->choose_tokens(DraftStep{.rows = {.logits = by.model->device_logits() + size_t(step) * by.model->num_logits(),
                                             .num_rows = 1,
-                                            .num_logits = draft_->num_logits(),
-                                            .num_choices = num_draft_choices_},
-                                   .logit_ids = logit_ids_,
+                                            .num_logits = by.model->num_logits(),
+                                            .num_choices = by.num_choices},
+                                   .logit_ids = by.logit_ids,
                                    .step = step,
-                                   .next = draft_->device_inputs(),
+                                   .next = by.model->device_inputs(),
                                    .target_ids = target_.device_inputs().input_ids},
                          memory_, is_greedy);
 }

@@ -21,9 +21,8 @@ namespace pilotfish {
 
 class DeviceRound {
  public:
-  // The models must outlive it. `draft` may be nullptr, or has `likely`. Ids from num_ids on are never chosen.
-  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Model* draft, const LikelyRows* likely,
-              int32_t num_ids);
+  // The models must outlive it; `draft` and `head`, the step of one, may be none. Ids from num_ids on are never chosen.
+  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, RoundModel draft, RoundModel head, int32_t num_ids);
   DeviceRound(DeviceRound&&) = delete;
   ~DeviceRound();
 
@@ -46,6 +45,8 @@ class DeviceRound {
     std::span<const int32_t> block_table;  // with room for the drafted tokens
     int32_t num_drafted;                   // by the draft model, which has all but the last two tokens at least
     int32_t first_token;                   // that the draft model sees; begins a cache block
+    bool gives_hidden = false;             // the target's residual streams at all rows, for a head
+    Source source = Source::kDraft;        // kHead: its first pass has been started
   };
   // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
@@ -53,7 +54,7 @@ class DeviceRound {
   const RoundOutcome& run_certain(const Chain& chain, const RoundSettings& settings);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
-  bool grows(TreeLimits tree, int32_t num_slots) const noexcept;
+  bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
   // A round whose chain is a tree: the likeliest num_drafted paths of up to num_levels tokens.
   const RoundOutcome& run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings, bool is_greedy);
 
@@ -62,27 +63,34 @@ class DeviceRound {
   const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings, bool is_greedy);
 
  private:
+  // A model that drafts in rounds.
+  struct Drafting {
+    Model* model;  // or nullptr
+    int32_t num_choices;
+    const int32_t* logit_ids;    // of one that scores few tokens, else nullptr
+    const int32_t* logit_of_id;  // the same
+    TreeMemory tree;
+  };
+
+  Drafting drafting(RoundModel by, int32_t num_ids);
+  const Drafting& of(Source source) const noexcept { return source == Source::kHead ? head_ : draft_; }
   void set_inputs(const Chain& chain, const RoundSettings& settings);
   const RoundOutcome& run(RoundKind kind);
   void enqueue(RoundKind kind);
-  void enqueue_draft_step(int32_t step, bool is_greedy);
+  void enqueue_draft_step(int32_t step, Source source, bool is_greedy);
   void enqueue_level(int32_t level, RoundKind kind);
   template <typename Element>
   Element* memory(size_t count);
 
   const std::shared_ptr<CudaDevice> device_;
   Model& target_;
-  Model* const draft_;
   const int32_t num_target_choices_;
-  const int32_t num_draft_choices_;
   std::vector<CudaMemory> memories_;
   RoundSettings* settings_;  // page-locked
   RoundOutcome* outcome_;    // page-locked
   RoundSettings* device_settings_;
   RoundMemory memory_;
-  TreeMemory tree_{};                   // with a draft
-  const int32_t* logit_ids_ = nullptr;  // of a draft that scores few tokens
-  const int32_t* logit_of_id_ = nullptr;
+  Drafting draft_, head_;
   std::vector<int32_t> ids_;  // of the verification
   std::vector<uint64_t> masks_;
   RecordedRounds recorded_;

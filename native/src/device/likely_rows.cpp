@@ -2,9 +2,9 @@
 
 namespace pilotfish {
 
-LikelyRows::LikelyRows(std::shared_ptr<CudaDevice> device, Model& model, int32_t num_choices)
+LikelyRows::LikelyRows(std::shared_ptr<CudaDevice> device, int32_t num_logits, int32_t num_choices)
     : device_(std::move(device)),
-      model_(model),
+      num_logits_(num_logits),
       num_choices_(num_choices),
       rows_(device_, sizeof(LikelyRow) * kMaxRoundRows),
       parts_(device_, sizeof(LikelyRow) * kMaxRoundRows * num_row_parts(num_choices)),
@@ -21,16 +21,12 @@ LikelyMemory LikelyRows::memory() const noexcept {
           .arrivals = reinterpret_cast<int32_t*>(arrivals_.data())};
 }
 
-std::span<const LikelyRow> LikelyRows::forward(const Pass& pass) {
-  model_.start(pass);
-  device_->find_likeliest({.logits = model_.device_logits(),
-                           .num_rows = pass.num_outputs,
-                           .num_logits = model_.num_logits(),
-                           .num_choices = num_choices_},
-                          memory());
-  device_->download(host_rows_, memory().rows, sizeof(LikelyRow) * pass.num_outputs);
+std::span<const LikelyRow> LikelyRows::find(const float* logits, int32_t num_rows) {
+  device_->find_likeliest(
+      {.logits = logits, .num_rows = num_rows, .num_logits = num_logits_, .num_choices = num_choices_}, memory());
+  device_->download(host_rows_, memory().rows, sizeof(LikelyRow) * num_rows);
   device_->synchronize();
-  return {host_rows_, size_t(pass.num_outputs)};
+  return {host_rows_, size_t(num_rows)};
 }
 
 }  // namespace pilotfish

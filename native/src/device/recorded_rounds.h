@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/cuda_device.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 
@@ -19,7 +20,9 @@ struct RoundKind {
   int32_t num_drafted;
   bool is_greedy;
   Drafted drafted = Drafted::kInRound;
-  int32_t num_levels = 0;  // of a tree in the round
+  int32_t num_levels = 0;          // of a tree in the round
+  bool gives_hidden = false;       // the target's residual streams
+  Source source = Source::kDraft;  // whose passes those in the round are; of a head's, the first one came before
 
   // Of the draft model.
   int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }

@@ -136,6 +136,7 @@ struct TreeMemory {
   LikelyMemory likely;        // of the level's rows
   TreeCandidate* candidates;  // [kMostCandidates] level by level
   int32_t* continued;         // [kTreeRows] candidates that the level's rows are
+  int32_t* parent_rows;       // [kTreeRows] rows of the pass before that they follow
 };
 
 // What comes after a level's pass: the next level's inputs or, after the last one, the verification's.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "device/likely_rows.h"
 #include "drafters/drafter.h"
 #include "model/model.h"
 #include "model/tree_pass.h"
@@ -29,6 +30,13 @@ class DraftRows {
   // A further pass: the logits after the tree's tokens `level`, which have draft rows, as have those before them.
   virtual Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) = 0;
 };
+
+// The first logits of its rows that may be drafted, where ids from num_ids on are padding.
+int32_t num_choices(const DraftRows& rows, int32_t num_ids) noexcept;
+
+// A pass of a model that drafts. On a device, `likely` finds what a greedy draft needs of its logits there; nullptr on
+// the CPU.
+Logits run_pass(Model& model, LikelyRows* likely, const DraftRequest& request, const Pass& pass);
 
 // The rows of such a level: bit 0 of their masks is the last row of the first pass, the others are draft rows.
 TreePass level_pass(const TokenTree& tree, std::span<const int32_t> level);

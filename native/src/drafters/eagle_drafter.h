@@ -10,7 +10,7 @@ class EagleDrafter final : public HeadDrafter {
  public:
   // `width` columns has each of the head's taps. The head must outlive it.
   EagleDrafter(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
-      : rows_(head, width, target_limits), trees_(rows_, num_ids) {}
+      : rows_(head, width, num_ids, target_limits), trees_(rows_, num_ids) {}
 
   bool reads_all_rows() const noexcept override { return true; }
   int32_t max_depth() const noexcept override { return TokenTree::kMaxTokens; }
@@ -24,7 +24,12 @@ class EagleDrafter final : public HeadDrafter {
   void run_level(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) override {
     rows_.run_level(num_rows, context, block_table);
   }
-  KvCache* cache() noexcept override { return &rows_.cache(); }
+  RoundModel step() noexcept override { return rows_.round_model(); }
+  void begin_on_device(HeadState& state, std::span<const int32_t> tokens,
+                       std::span<const int32_t> block_table) override {
+    rows_.start(state, tokens, block_table);
+  }
+  KvCache* cache() noexcept override { return &rows_.step().cache(); }
 
  private:
   EagleRows rows_;

@@ -7,140 +7,138 @@
 namespace pilotfish {
 namespace {
 
-std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, int32_t width) {
-  std::vector<RowGraph::Port> ports;
-  for (const int32_t tap : entry.taps) {
-    ports.push_back({stream_name(tap), RowGraph::Type::kFloat, width});
-  }
-  return ports;
-}
-
 ModelLimits step_limits(ModelLimits limits) {
   limits.max_rows = EagleRows::kMaxRows;
+  limits.max_hidden = 0;
   return limits;
+}
+
+std::vector<FloatRows> rows_of_taps(const Head& head, int32_t width) {
+  std::vector<FloatRows> taps;
+  for (size_t i = 0; i < head.entry().taps.size(); ++i) taps.emplace_back(head.device(), EagleRows::kMaxRows, width);
+  return taps;
+}
+
+std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, std::span<const FloatRows> taps) {
+  std::vector<RowGraph::Port> ports;
+  for (size_t i = 0; i < taps.size(); ++i) ports.emplace_back(stream_name(entry.taps[i]), taps[i]);
+  return ports;
 }
 
 }  // namespace
 
-EagleRows::EagleRows(const Head& head, int32_t width, const ModelLimits& target_limits)
+EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
     : head_(head),
-      num_taps_(static_cast<int32_t>(head.entry().taps.size())),
       width_(width),
-      features_(head, "features", stream_ports(head.entry(), width),
-                {{"features", RowGraph::Type::kFloat, head.entry().state_size}}, kMaxRows),
       step_(head, step_limits(target_limits)),
-      drafted_(size_t(kMaxRows) * head.entry().state_size) {}
+      taps_(rows_of_taps(head, width)),
+      features_(head, "features", stream_ports(head.entry(), taps_), {{"features", step_.features()}}, kMaxRows),
+      drafted_(head.device(), kMaxRows, head.entry().state_size) {
+  if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
+}
 
 uint64_t EagleRows::num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs) noexcept {
-  return RowGraph::num_bytes(entry.taps.size() * width + 2 * uint64_t(entry.state_size), kMaxRows) +
-         StepGraph::num_bytes(entry, kMaxRows, max_outputs);
+  const uint64_t state_size = entry.state_size;
+  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width + 2 * state_size) +
+         FloatRows::num_bytes(max_outputs, state_size + entry.num_logits);
 }
 
 uint64_t EagleRows::state_bytes(const HeadEntry& entry, uint64_t width) noexcept {
-  return sizeof(float) * kMaxRows * entry.taps.size() * width;
+  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width);
 }
 
 HeadState EagleRows::make_state() const {
   HeadState state;
-  state.streams.resize(size_t(kMaxRows) * num_taps_ * width_);
+  state.streams = rows_of_taps(head_, width_);
   return state;
 }
 
 void EagleRows::observe(const HeadRows& pass, HeadState& state) {
   assert(pass.position == state.position + state.num_rows);
   const auto num_tokens = static_cast<int32_t>(pass.tokens.size());
-  const size_t row_width = size_t(num_taps_) * width_;
-  for (const int32_t row : pass.rows) {
+  for (std::span<const int32_t> rows = pass.rows; !rows.empty();) {
     if (state.num_rows == kMaxRows) {
       const int32_t num_ready = std::min(state.num_rows, num_tokens - 1 - state.position);
-      catch_up(state, pass.tokens, pass.block_table, num_ready, 0);
+      step_.forward(catch_up(state, pass.tokens, pass.block_table, num_ready, 0));
     }
-    float* const out = state.streams.data() + size_t(state.num_rows++) * row_width;
-    for (int32_t tap = 0; tap < num_taps_; ++tap) {
-      const std::span<const float> stream = pass.hidden.row(tap, row);
-      std::copy(stream.begin(), stream.end(), out + size_t(tap) * width_);
+    const auto num_taken = std::min(rows.size(), size_t(kMaxRows - state.num_rows));
+    for (size_t tap = 0; tap < taps_.size(); ++tap) {
+      state.streams[tap].take(state.num_rows, pass.hidden.taps[tap], rows.first(num_taken));
     }
+    state.num_rows += static_cast<int32_t>(num_taken);
+    rows = rows.subspan(num_taken);
   }
 }
 
-Logits EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
-                           int32_t num_rows, int32_t num_outputs) {
+Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
+                         int32_t num_rows, int32_t num_outputs) {
   assert(num_rows >= 1 && num_rows <= state.num_rows && state.position + num_rows < int32_t(tokens.size()));
-  const size_t row_width = size_t(num_taps_) * width_;
-  for (int32_t tap = 0; tap < num_taps_; ++tap) {
-    float* out = features_.input(tap).data();
-    for (int32_t row = 0; row < num_rows; ++row, out += width_) {
-      std::copy_n(state.streams.data() + row * row_width + size_t(tap) * width_, width_, out);
-    }
+  for (size_t tap = 0; tap < taps_.size(); ++tap) {
+    taps_[tap].take(0, state.streams[tap], 0, num_rows);
+    state.streams[tap].take(0, state.streams[tap], num_rows, state.num_rows - num_rows);
   }
   features_.run(num_rows);
-  for (int32_t row = 0; row < num_rows; ++row) {
-    const std::span<const float> feature = features_.output_row(0, row);
-    std::copy(feature.begin(), feature.end(), step_.features(row).begin());
-  }
-  const Logits logits = step_.forward({.ids = tokens.subspan(state.position + 1, num_rows),
-                                       .positions = {},
-                                       .tree_mask = {},
-                                       .block_table = block_table,
-                                       .context = state.position,
-                                       .num_outputs = num_outputs});
-  std::copy(state.streams.begin() + num_rows * row_width, state.streams.begin() + state.num_rows * row_width,
-            state.streams.begin());
+  const Pass pass{.ids = tokens.subspan(state.position + 1, num_rows),
+                  .positions = {},
+                  .tree_mask = {},
+                  .block_table = block_table,
+                  .context = state.position,
+                  .num_outputs = num_outputs};
   state.position += num_rows;
   state.num_rows -= num_rows;
-  return logits;
+  return pass;
+}
+
+void EagleRows::start(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
+  step_.start(catch_up(state, tokens, block_table, state.num_rows, 1));
 }
 
 std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft&) {
   HeadState& state = *request.head_state;
   // All but the last token's row, which no pass of the target has run yet.
   assert(state.position + state.num_rows == int32_t(request.tokens.size()) - 1);
-  const Logits logits = catch_up(state, request.tokens, request.block_table, state.num_rows, 1);
-  keep_feature(0, 0);
-  return logits;
+  return run(request, catch_up(state, request.tokens, request.block_table, state.num_rows, 1), 0);
 }
 
 Logits EagleRows::run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) {
-  const auto state_size = size_t(head_.entry().state_size);
+  std::array<int32_t, kMaxRows> parents;
   for (size_t i = 0; i < level.size(); ++i) {
     const int32_t parent = tree[level[i]].parent;
-    const int32_t row = parent == TokenTree::kRoot ? 0 : tree[parent].draft_row;
-    std::copy_n(drafted_.data() + row * state_size, state_size, step_.features(static_cast<int32_t>(i)).begin());
+    parents[i] = parent == TokenTree::kRoot ? 0 : tree[parent].draft_row;
   }
+  step_.features().take(0, drafted_, {parents.data(), level.size()});
   const auto last_row = static_cast<int32_t>(request.tokens.size()) - 2;
   TreePass pass = level_pass(tree, level);
-  const Logits logits = step_.forward(pass.at(request.block_table, last_row));
-  for (size_t i = 0; i < level.size(); ++i) keep_feature(tree[level[i]].draft_row, static_cast<int32_t>(i));
+  return run(request, pass.at(request.block_table, last_row), tree[level[0]].draft_row);
+}
+
+Logits EagleRows::run(const DraftRequest& request, const Pass& pass, int32_t draft_row) {
+  const Logits logits = run_pass(step_, likely_ ? &*likely_ : nullptr, request, pass);
+  drafted_.take(draft_row, step_.next_features(), 0, pass.num_outputs);
   return logits;
 }
 
-void EagleRows::keep_feature(int32_t draft_row, int32_t output) {
-  const std::span<const float> feature = step_.next_features(output);
-  std::copy(feature.begin(), feature.end(), drafted_.begin() + size_t(draft_row) * feature.size());
-}
-
 void EagleRows::run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) {
-  const std::array<int32_t, kMaxRows> ids{};
   for (int32_t begin = 0; begin < num_rows; begin += kMaxRows) {
     const int32_t count = std::min(num_rows - begin, kMaxRows);
     features_.run(count);
-    step_.forward({.ids = std::span(ids).first(count),
-                   .positions = {},
-                   .tree_mask = {},
-                   .block_table = block_table,
-                   .context = context + begin,
-                   .num_outputs = begin + count == num_rows ? 1 : 0});
+    time(count, context + begin, block_table, begin + count == num_rows ? 1 : 0);
   }
 }
 
 void EagleRows::run_level(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) {
+  time(num_rows, context, block_table, num_rows);
+}
+
+void EagleRows::time(int32_t num_rows, int32_t context, std::span<const int32_t> block_table, int32_t num_outputs) {
   const std::array<int32_t, kMaxRows> ids{};
-  step_.forward({.ids = std::span(ids).first(num_rows),
-                 .positions = {},
-                 .tree_mask = {},
-                 .block_table = block_table,
-                 .context = context,
-                 .num_outputs = num_rows});
+  step_.start({.ids = std::span(ids).first(num_rows),
+               .positions = {},
+               .tree_mask = {},
+               .block_table = block_table,
+               .context = context,
+               .num_outputs = num_outputs});
+  if (head_.device()) head_.device()->synchronize();
 }
 
 }  // namespace pilotfish

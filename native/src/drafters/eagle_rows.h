@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,6 @@
 #include "drafters/head_drafter.h"
 #include "model/head.h"
 #include "model/row_graph.h"
-#include "model/step_graph.h"
 
 namespace pilotfish {
 
@@ -23,8 +23,8 @@ class EagleRows final : public DraftRows {
  public:
   static constexpr int32_t kMaxRows = TreePass::kMaxRows;  // of a pass
 
-  // `width` columns has each of the head's taps. The head must outlive it.
-  EagleRows(const Head& head, int32_t width, const ModelLimits& target_limits);
+  // `width` columns has each of the head's taps; ids from num_ids on are padding. The head must outlive it.
+  EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs) noexcept;
   // Of a request's state.
@@ -46,21 +46,27 @@ class EagleRows final : public DraftRows {
   void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);
   void run_level(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);
 
-  KvCache& cache() noexcept { return step_.cache(); }
+  // The first pass of a round, not waited for. Further ones carry on.
+  void start(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table);
+  Model& step() noexcept { return step_; }
+  RoundModel round_model() noexcept { return {&step_, likely_ ? &*likely_ : nullptr}; }
 
  private:
-  // Runs the first num_rows rows that wait, whose next tokens the sequence must have; logits after the last one if
-  // num_outputs is 1.
-  Logits catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
-                  int32_t num_rows, int32_t num_outputs);
-  void keep_feature(int32_t draft_row, int32_t output);
+  // Takes the first num_rows rows that wait, whose next tokens the sequence must have, and makes their features.
+  // Returns the pass of the step that brings them into the cache.
+  Pass catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
+                int32_t num_rows, int32_t num_outputs);
+  // A pass of the step, whose outputs are draft rows from draft_row on.
+  Logits run(const DraftRequest& request, const Pass& pass, int32_t draft_row);
+  void time(int32_t num_rows, int32_t context, std::span<const int32_t> block_table, int32_t num_outputs);
 
   const Head& head_;
-  const int32_t num_taps_;
   const int32_t width_;
-  RowGraph features_;
-  StepGraph step_;
-  std::vector<float> drafted_;  // [kMaxRows, state_size] what was left behind at each draft row; 0: at the last row
+  Model step_;
+  std::vector<FloatRows> taps_;  // [kMaxRows, width] each
+  RowGraph features_;            // from these to the step's features
+  FloatRows drafted_;            // [kMaxRows, state_size] what was left behind at each draft row; 0: at the last row
+  std::optional<LikelyRows> likely_;  // on a device
 };
 
 }  // namespace pilotfish

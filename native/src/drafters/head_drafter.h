@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "device/likely_rows.h"
 #include "drafters/drafter.h"
+#include "memory/float_rows.h"
 #include "memory/kv_cache.h"
 #include "model/hidden_rows.h"
 
@@ -13,8 +15,8 @@ namespace pilotfish {
 
 // What a head keeps of one request's sequence between its rounds.
 struct HeadState {
-  // [max_rows, num_taps * hidden_size] of the rows of the target that the head has not read yet, tap after tap.
-  std::vector<float> streams;
+  // [max_rows, hidden_size] a tap, of the rows of the target that the head has not read yet.
+  std::vector<FloatRows> streams;
   int32_t position = 0;  // in the sequence of the first of them; a cache of the head's has the rows before
   int32_t num_rows = 0;
 };
@@ -42,6 +44,11 @@ class HeadDrafter : public Drafter {
   virtual void observe(const HeadRows& pass, HeadState& state) = 0;
   // The cache of a head that has one, whose slots are those of the target's; nullptr otherwise.
   virtual KvCache* cache() noexcept { return nullptr; }
+
+  // A head whose levels are passes of one model can draft in a round on a device: its model, and the first pass, which
+  // is started without waiting for it. Of other heads there is none.
+  virtual RoundModel step() noexcept { return {}; }
+  virtual void begin_on_device(HeadState&, std::span<const int32_t>, std::span<const int32_t>) {}
 
   // For calibration: the passes of a round, over whatever the buffers hold.
   virtual void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) = 0;

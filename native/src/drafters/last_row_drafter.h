@@ -1,7 +1,7 @@
 // Heads that read the target's stream at the last token and nothing else: Medusa's and the MLP speculator.
 #pragma once
 
-#include <algorithm>
+#include <memory>
 
 #include "drafters/medusa_rows.h"
 #include "drafters/mlp_rows.h"
@@ -11,22 +11,22 @@ namespace pilotfish {
 
 class LastRowDrafter : public HeadDrafter {
  public:
-  explicit LastRowDrafter(int32_t width) : width_(width) {}
+  LastRowDrafter(const Head& head, int32_t width) : device_(head.device()), width_(width) {}
 
   bool reads_all_rows() const noexcept override { return false; }
   HeadState make_state(int32_t) const override {
     HeadState state;
-    state.streams.resize(width_);
+    state.streams.emplace_back(device_, 1, width_);
     return state;
   }
   void observe(const HeadRows& pass, HeadState& state) override {
-    const std::span<const float> stream = pass.hidden.row(0, pass.rows.back());
-    std::copy(stream.begin(), stream.end(), state.streams.begin());
+    state.streams[0].take(0, pass.hidden.taps[0], pass.rows.back(), 1);
     state.position = pass.position + static_cast<int32_t>(pass.rows.size()) - 1;
     state.num_rows = 1;
   }
 
  private:
+  const std::shared_ptr<CudaDevice> device_;
   const int32_t width_;
 };
 
@@ -34,7 +34,7 @@ class MedusaDrafter final : public LastRowDrafter {
  public:
   // `width` columns has the head's tap. The head must outlive it.
   MedusaDrafter(const Head& head, int32_t width, int32_t num_ids)
-      : LastRowDrafter(width), rows_(head, width), trees_(rows_, num_ids) {}
+      : LastRowDrafter(head, width), rows_(head, width, num_ids), trees_(rows_, num_ids) {}
 
   int32_t max_depth() const noexcept override { return rows_.max_depth(); }
   int32_t begin_levels() const noexcept override { return rows_.max_depth(); }
@@ -51,7 +51,7 @@ class MlpDrafter final : public LastRowDrafter {
  public:
   // A level has max_rows rows at most.
   MlpDrafter(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows)
-      : LastRowDrafter(width), rows_(head, width, max_rows), trees_(rows_, num_ids) {}
+      : LastRowDrafter(head, width), rows_(head, width, num_ids, max_rows), trees_(rows_, num_ids) {}
 
   int32_t max_depth() const noexcept override { return rows_.max_depth(); }
   int32_t begin_levels() const noexcept override { return 1; }

@@ -7,18 +7,14 @@
 
 namespace pilotfish {
 
-bool runs_head(const Manifest& manifest, const pf_engine_options& options) noexcept {
-  return manifest.head && options.device == PF_DEVICE_CPU;
-}
-
 int32_t max_hidden_rows(const Manifest& manifest, const pf_engine_options& options) noexcept {
-  if (!runs_head(manifest, options)) return 0;
+  if (!manifest.head) return 0;
   const int32_t num_verified = options.max_draft_tokens + 1;
   return manifest.head->has_layer() ? std::max(options.prefill_chunk, num_verified) : num_verified;
 }
 
 uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& options) noexcept {
-  if (!runs_head(manifest, options)) return 0;
+  if (!manifest.head) return 0;
   const HeadEntry& head = *manifest.head;
   const uint64_t width = manifest.target.hidden_size;
   const uint64_t num_outputs = uint64_t(options.max_draft_tokens) + 1;
@@ -29,8 +25,9 @@ uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& op
 }
 
 uint64_t head_cache_bytes(const Manifest& manifest, const pf_engine_options& options, uint64_t num_tokens) noexcept {
-  if (!runs_head(manifest, options) || !manifest.head->has_layer()) return 0;
-  return num_tokens * StepGraph::cache_bytes_per_token(*manifest.head->cache) +
+  if (!manifest.head || !manifest.head->has_layer()) return 0;
+  const HeadCacheEntry& cache = *manifest.head->cache;
+  return num_tokens * 2 * cache_row_bytes(cache.type, cache.head_dim) * cache.num_kv_heads +
          options.num_sequences * EagleRows::state_bytes(*manifest.head, manifest.target.hidden_size);
 }
 

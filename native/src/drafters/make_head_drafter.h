@@ -11,9 +11,7 @@
 
 namespace pilotfish {
 
-// Whether the bundle has a head that runs here: heads run on the CPU.
-bool runs_head(const Manifest& manifest, const pf_engine_options& options) noexcept;
-// Rows of a target's pass whose streams such a head may ask for; 0 without one.
+// Rows of a target's pass whose streams a head may ask for; 0 without one.
 int32_t max_hidden_rows(const Manifest& manifest, const pf_engine_options& options) noexcept;
 // Of its buffers, and of those of the target for it; 0 without one.
 uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& options) noexcept;

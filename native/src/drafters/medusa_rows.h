@@ -7,6 +7,7 @@
 
 #include "drafters/draft_rows.h"
 #include "drafters/head_drafter.h"
+#include "drafters/row_logits.h"
 #include "model/head.h"
 #include "model/row_graph.h"
 
@@ -14,13 +15,13 @@ namespace pilotfish {
 
 class MedusaRows final : public DraftRows {
  public:
-  // `width` columns has the head's tap. The head must outlive it.
-  MedusaRows(const Head& head, int32_t width);
+  // `width` columns has the head's tap; ids from num_ids on are padding. The head must outlive it.
+  MedusaRows(const Head& head, int32_t width, int32_t num_ids);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width) noexcept;
 
   // The pass of a round over whatever the buffer holds, to time it.
-  void run() { graph_.run(1); }
+  void run();
 
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
@@ -31,8 +32,14 @@ class MedusaRows final : public DraftRows {
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
 
  private:
+  // Of the last pass: a row that stands for so many.
+  Logits level(int32_t depth, int32_t num_rows) const;
+
   const Head& head_;
+  FloatRows stream_;
+  RowLogits logits_;  // a level a row
   RowGraph graph_;
+  Logits levels_{};  // of the round
 };
 
 }  // namespace pilotfish

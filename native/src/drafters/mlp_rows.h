@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "drafters/draft_rows.h"
 #include "drafters/head_drafter.h"
+#include "drafters/row_logits.h"
 #include "model/head.h"
 #include "model/row_graph.h"
 
@@ -16,14 +18,15 @@ namespace pilotfish {
 
 class MlpRows final : public DraftRows {
  public:
-  // `width` columns has the head's tap; a level has max_rows rows at most. The head must outlive it.
-  MlpRows(const Head& head, int32_t width, int32_t max_rows);
+  // `width` columns has the head's tap; a level has max_rows rows at most; ids from num_ids on are padding. The head
+  // must outlive it.
+  MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
 
   // The passes of a round over whatever the buffers hold, to time them.
-  void run_first() { stages_[0].run(1); }
-  void run_next(int32_t num_rows) { stages_[1].run(num_rows); }
+  void run_first() { run(0, 1); }
+  void run_next(int32_t num_rows) { run(1, num_rows); }
 
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
@@ -34,14 +37,19 @@ class MlpRows final : public DraftRows {
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
 
  private:
-  Logits run(size_t stage, int32_t num_rows);
-  void keep_state(int32_t draft_row, size_t stage, int32_t row);
-  std::span<float> state(int32_t draft_row) noexcept;
+  // Of a stage, over the tokens in ids_.
+  void start(size_t stage, int32_t num_rows);
+  void run(size_t stage, int32_t num_rows);
 
   const Head& head_;
   const int32_t max_rows_;
+  std::vector<int32_t> ids_;              // [max_rows] of the stage's tokens
+  std::optional<CudaMemory> device_ids_;  // on a device, where they are copied to
+  FloatRows stream_;                      // of the first stage
+  FloatRows state_, next_state_;          // of each of the others; what each leaves behind
+  RowLogits logits_;
   std::vector<RowGraph> stages_;
-  std::vector<float> states_;  // [TreePass::kMaxRows, state_size] after each draft row; 0: after the sequence
+  FloatRows states_;  // [TreePass::kMaxRows, state_size] after each draft row; 0: after the sequence
 };
 
 }  // namespace pilotfish

@@ -84,7 +84,7 @@ void ModelDrafter::expand(const DraftRequest& request, const Logits& rows, int32
   }
   if (count <= 0) return;
   if (!rows.likeliest.empty()) {
-    pick(rows.likeliest[row]);
+    pick(rows.likely_row(row));
     return add_picked(request, parent, count, out.tree);
   }
   const std::span<const float> logits = rows.row(row);

@@ -1,7 +1,6 @@
 // Trees are drafted with a small model that shares the target's vocabulary: its rows are the sequence's tokens.
 #pragma once
 
-#include "device/likely_rows.h"
 #include "drafters/draft_rows.h"
 
 namespace pilotfish {
@@ -22,8 +21,6 @@ class ModelRows final : public DraftRows {
  private:
   // The model sees a sequence of its own, which begins with request.first_token: the blocks of that.
   std::span<const int32_t> table(const DraftRequest& request) const noexcept;
-
-  Logits run(const DraftRequest& request, const Pass& pass);
 
   Model& model_;
   const int32_t prefill_chunk_;

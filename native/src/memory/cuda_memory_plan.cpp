@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "device/chain_lengths.h"
 #include "device/round_kernels.h"
@@ -16,6 +17,7 @@ constexpr std::array<uint64_t, 4> kGroupBytes{576, 640, 1088, 2048};  // of 16 r
 constexpr uint64_t kF16TileBytes = 32;                                // a column of 16 rows; of integers at most:
 constexpr uint64_t kIntegerTileBytes = 17;                            // int8 and its scales
 constexpr uint64_t kPartialsOfBlock = 3 * 8 * 32 * sizeof(float);
+constexpr uint64_t kTileRows = 16;
 constexpr uint64_t kLinearRows = 64;
 constexpr uint64_t kPrefillRows = 512;
 constexpr uint64_t kSplitKeys = 128;
@@ -117,6 +119,29 @@ uint64_t round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
   return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + likely + kSmall;
 }
 
+uint64_t float_bytes(std::span<const TensorEntry> tensors) {
+  uint64_t sum = 0;
+  for (const TensorEntry& tensor : tensors) {
+    if (tensor.type == TensorEntry::Type::kU8) continue;
+    const uint64_t copies = tensor.shape.size() == 1 ? 2 : 1;  // a norm's weight, and scaled for f16
+    sum += copies * rounded(tensor.num_bytes, tensor.num_bytes > kSmall ? kPage : kAligned);
+  }
+  return sum;
+}
+
+// The sessions of a head, whose passes have kSplitRows rows at most. Its middle is taken to be no wider than the
+// target's.
+uint64_t head_bytes(const Manifest& manifest, const CudaPassSizes& sizes) {
+  const HeadEntry& head = *manifest.head;
+  const ModelEntry& target = manifest.target;
+  ModelEntry widest = target;
+  widest.hidden_size = std::max<int32_t>(2 * head.state_size, head.taps.size() * target.hidden_size);
+  const CudaPassSizes few{.num_rows = kSplitRows, .num_outputs = 0, .max_context = sizes.max_context, .num_sms = 0};
+  const uint64_t session = scratch_bytes(widest, few) + arena_bytes(widest, few) + kHeadSessionBytes;
+  const uint64_t likely = kMaxRoundRows * (1 + num_row_parts(head.num_logits)) * sizeof(LikelyRow);
+  return head.graphs.size() * session + likely;
+}
+
 }  // namespace
 
 uint64_t cuda_repacked_bytes(const ModelEntry& model) {
@@ -127,19 +152,31 @@ uint64_t cuda_repacked_bytes(const ModelEntry& model) {
   return sum;
 }
 
-uint64_t cuda_weight_bytes(const ModelEntry& model) {
-  uint64_t sum = rounded(cuda_repacked_bytes(model), kPage);
-  for (const TensorEntry& tensor : model.tensors) {
-    if (tensor.type == TensorEntry::Type::kU8) continue;
-    const uint64_t copies = tensor.shape.size() == 1 ? 2 : 1;  // a norm's weight, and scaled for f16
-    sum += copies * rounded(tensor.num_bytes, tensor.num_bytes > kSmall ? kPage : kAligned);
+// The manifest does not say which widths a head's weights have: none is taken to be smaller than its state.
+uint64_t cuda_repacked_bytes(const HeadEntry& head) {
+  const uint64_t groups = rounded(head.state_size, kPackedColumns) / kPackedColumns;
+  const uint64_t tiles = rounded(head.state_size, kTileRows) / kTileRows;
+  uint64_t sum = 0;
+  for (const TensorEntry& tensor : head.tensors) {
+    if (tensor.type != TensorEntry::Type::kU8) continue;
+    const uint64_t wider = tensor.num_bytes + tensor.num_bytes / groups;
+    sum += rounded(wider + wider / tiles, kAligned);
   }
   return sum;
 }
 
+uint64_t cuda_weight_bytes(const ModelEntry& model) {
+  return rounded(cuda_repacked_bytes(model), kPage) + float_bytes(model.tensors);
+}
+
+uint64_t cuda_weight_bytes(const HeadEntry& head) {
+  return rounded(cuda_repacked_bytes(head), kPage) + float_bytes(head.tensors);
+}
+
 uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& sizes, int32_t max_draft_tokens) {
   const ModelEntry& target = manifest.target;
-  const uint64_t own = pass_bytes(target, sizes), partials = partial_bytes(target, sizes);
+  const uint64_t head = manifest.head ? head_bytes(manifest, sizes) : 0;
+  const uint64_t own = pass_bytes(target, sizes) + head, partials = partial_bytes(target, sizes);
   if (!manifest.draft) return own + partials + round_bytes(0, target.num_logits);
   return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) +
          round_bytes(max_draft_tokens, target.num_logits);

@@ -15,6 +15,8 @@ namespace pilotfish {
 inline constexpr uint64_t kCudaContextBytes = uint64_t{304} << 20;
 inline constexpr uint64_t kCudaProviderBytes = uint64_t{104} << 20;
 inline constexpr uint64_t kRecordedPassBytes = uint64_t{3} << 17;
+// A session of a head's graph with its recorded passes, which have few kernels.
+inline constexpr uint64_t kHeadSessionBytes = uint64_t{16} << 20;
 
 // Multiprocessors where no device tells: more than any card of today has.
 inline constexpr int32_t kMostMultiprocessors = 192;
@@ -29,10 +31,12 @@ struct CudaPassSizes {
 
 // Of the operators' repacked weights together, at most.
 uint64_t cuda_repacked_bytes(const ModelEntry& model);
+uint64_t cuda_repacked_bytes(const HeadEntry& head);
 // The same with the f32 tensors.
 uint64_t cuda_weight_bytes(const ModelEntry& model);
-// Scratch of the operators, inputs, logits, ONNX Runtime's arena, captured passes and rounds of both models. What the
-// host keeps for sampling is not on the device.
+uint64_t cuda_weight_bytes(const HeadEntry& head);
+// Scratch of the operators, inputs, logits, ONNX Runtime's arena, captured passes and rounds of both models and of the
+// sessions of a head, whose own buffers come to it. What the host keeps for sampling is not on the device.
 uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& sizes, int32_t max_draft_tokens);
 
 }  // namespace pilotfish

@@ -120,8 +120,10 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& as
   plan.block_size = kBlockSize;
   plan.target_weight_bytes = weight_bytes(target, options);
   plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
-  plan.has_head = runs_head(manifest, options) ? 1 : 0;
-  plan.head_weight_bytes = plan.has_head == 1 ? manifest.head->weights.num_bytes : 0;
+  plan.has_head = manifest.head ? 1 : 0;
+  plan.head_weight_bytes = !manifest.head ? 0
+                           : on_cuda      ? cuda_weight_bytes(*manifest.head)
+                                          : manifest.head->weights.num_bytes;
   plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
   plan.free_device_memory = device ? device->free_bytes : 0;
   const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;

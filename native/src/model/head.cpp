@@ -1,33 +1,52 @@
 #include "model/head.h"
 
 #include "bundle/bundle_files.h"
+#include "memory/cuda_memory_plan.h"
 
 namespace pilotfish {
 
-Head::Head(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const HeadEntry& entry,
-           const Model& target, int32_t num_threads)
+ModelEntry step_entry(const HeadEntry& head) {
+  ModelEntry entry{};
+  entry.num_layers = 1;
+  entry.hidden_size = head.state_size;
+  entry.num_heads = head.cache->num_heads;
+  entry.num_kv_heads = head.cache->num_kv_heads;
+  entry.head_dim = head.cache->head_dim;
+  entry.cache_type = head.cache->type;
+  entry.max_positions = head.cache->max_positions;
+  entry.num_logits = head.num_logits;
+  entry.logit_ids = head.logit_ids;
+  return entry;
+}
+
+Head::Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
+           const HeadEntry& entry, const Model& target, int32_t num_threads)
     : ort_(std::move(ort)),
+      device_(std::move(device)),
       folder_(folder),
       entry_(entry),
       num_threads_(num_threads),
-      weights_(read_weights(folder, entry.weights)),
-      target_(target) {
+      target_(target),
+      weights_(*ort_, device_,
+               {.folder = folder_,
+                .entry = entry_.weights,
+                .tensors = entry_.tensors,
+                .repacked_bytes = cuda_repacked_bytes(entry_)},
+               &target.weights()) {
   for (const auto& [role, file] : entry_.graphs) check_file(folder_, file);
-  for (const TensorEntry& tensor : entry_.tensors) {
-    const auto type = tensor.type == TensorEntry::Type::kU8 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8
-                                                            : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-    initializers_.push_back(ort_->tensor(weights_.data() + tensor.offset, tensor.num_bytes, tensor.shape, type));
-  }
 }
 
-OrtSessionPtr Head::open_session(std::string_view role) const {
-  const OrtSessionOptionsPtr options = ort_->session_options(num_threads_);
-  const auto add = [&](const std::string& name, const OrtValue* value) {
-    ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), name.c_str(), value));
-  };
-  for (size_t i = 0; i < initializers_.size(); ++i) add(entry_.tensors[i].name, initializers_[i].get());
-  for (const SharedTensor& tensor : entry_.shared) add(tensor.name, target_.stored(tensor.target.name));
-  return ort_->create_session((folder_ / entry_.graphs.find(role)->second.file).string(), options.get());
+std::unique_ptr<Session> Head::open_session(std::string_view role, const CudaPassLimits& limits) const {
+  Session::Graph graph{.file = folder_ / entry_.graphs.find(role)->second.file,
+                       .initializers = {},
+                       .num_threads = num_threads_,
+                       .limits = limits,
+                       .repacked = weights_.repacked()};
+  for (const auto& [name, value] : weights_.tensors()) graph.initializers.push_back({name, value.get()});
+  for (const SharedTensor& tensor : entry_.shared) {
+    graph.initializers.push_back({tensor.name, target_.weights().find(tensor.target.name)});
+  }
+  return std::make_unique<Session>(ort_, device_, graph);
 }
 
 }  // namespace pilotfish

@@ -4,38 +4,44 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "bundle/manifest.h"
-#include "memory/pages.h"
+#include "device/cuda_device.h"
 #include "model/model.h"
 #include "model/ort.h"
+#include "model/session.h"
+#include "model/weights.h"
 
 namespace pilotfish {
+
+// Of a head that has a decoder layer: its step as a model of one layer.
+ModelEntry step_entry(const HeadEntry& head);
 
 class Head {
  public:
   // Reads and hashes the weights and the graphs. `target` has what they share and must outlive the head, which keeps
-  // `ort` alive.
-  Head(std::shared_ptr<const Ort> ort, const std::filesystem::path& folder, const HeadEntry& entry, const Model& target,
-       int32_t num_threads);
+  // `ort` alive. `device` is the target's; nullptr on the CPU.
+  Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
+       const HeadEntry& entry, const Model& target, int32_t num_threads);
   Head(Head&&) = delete;
 
   const HeadEntry& entry() const noexcept { return entry_; }
-  const Ort& ort() const noexcept { return *ort_; }
-  // A session of the graph of that role, on the CPU. All read the same weights; the head must outlive them.
-  OrtSessionPtr open_session(std::string_view role) const;
+  const std::shared_ptr<CudaDevice>& device() const noexcept { return device_; }
+  // A session of the graph of that role. All read the same weights; the head must outlive them, and the target must not
+  // have ended its load.
+  std::unique_ptr<Session> open_session(std::string_view role, const CudaPassLimits& limits) const;
+  // Frees what only loading needed, once all sessions are open.
+  void end_load() { weights_.end_load(); }
 
  private:
-  std::shared_ptr<const Ort> ort_;
+  const std::shared_ptr<const Ort> ort_;
+  const std::shared_ptr<CudaDevice> device_;
   const std::filesystem::path folder_;
   const HeadEntry entry_;
   const int32_t num_threads_;
-  const Pages weights_;
   const Model& target_;
-  std::vector<OrtValuePtr> initializers_;  // of entry_.tensors
+  Weights weights_;
 };
 
 }  // namespace pilotfish

@@ -1,39 +1,41 @@
-// One model of the bundle: weights, cache pages and a session whose inputs and outputs are bound to buffers of its own.
-// Knows one pass; what a pass is for is the business of prefill, draft and verify.
+// One model of the bundle, or the decoder layer of a head: a session over buffers and cache pages of its own. Knows one
+// pass; what a pass is for is the business of prefill, draft and verify.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "bundle/manifest.h"
 #include "device/cuda_device.h"
+#include "memory/float_rows.h"
 #include "memory/kv_cache.h"
-#include "memory/pages.h"
 #include "model/hidden_rows.h"
 #include "model/ort.h"
 #include "model/pass_buffers.h"
+#include "model/row_port.h"
+#include "model/session.h"
+#include "model/weights.h"
 
 namespace pilotfish {
+
+class Head;
 
 // Logits of the asked rows of a pass, valid until the model's next pass.
 struct Logits {
   const float* data;  // [num_rows, width]
   int32_t num_rows;
   int32_t width;
-  bool is_one_row = false;                    // `data` is one row, which stands for all
+  bool is_one_row = false;                    // the first row stands for all
   std::span<const LikelyRow> likeliest = {};  // [num_rows] in place of `data`, where nothing else was asked for
 
   std::span<const float> row(int32_t index) const {
     return {data + (is_one_row ? 0 : size_t(index) * width), size_t(width)};
   }
+  const LikelyRow& likely_row(int32_t index) const { return likeliest[is_one_row ? 0 : index]; }
 };
 
 struct Pass {
@@ -56,12 +58,17 @@ struct ModelLimits {
   int32_t block_size;
 };
 
+// The same in the words of a device.
+CudaPassLimits cuda_limits(const ModelLimits& limits) noexcept;
+
 class Model {
  public:
   // Reads and hashes the weights, builds the session and runs a pass through it. The model keeps `ort` alive, beside
   // the other models. `device` is nullptr on the CPU.
   Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
         const ModelEntry& entry, const ModelLimits& limits);
+  // The step of a head that has a decoder layer (GRAPH.md), which must outlive it. Its rows have features() too.
+  Model(const Head& head, const ModelLimits& limits);
   Model(Model&&) = delete;
 
   int32_t num_logits() const noexcept { return num_logits_; }
@@ -74,10 +81,18 @@ class Model {
   Logits forward(const Pass& pass);
   // Residual streams of the last num_hidden rows of the last pass, which must have asked for some.
   Hidden hidden() const noexcept { return hidden_->view(); }
+  // Of a head's step: a row's input beside its token, and what it leaves behind for the row after it, by output.
+  FloatRows& features() noexcept { return features_->in; }
+  const FloatRows& next_features() const noexcept { return features_->out; }
+  // Rows of the next pass go on from what outputs of the last one left behind: one from the first output, or from those
+  // whose numbers the device has. Nothing is done but for a step.
+  void carry_on();
+  void carry_on(const int32_t* device_rows, int32_t num_rows);
 
   KvCache& cache() noexcept { return *cache_; }
-  // A stored tensor by its name in the manifest, which must be there. Not on a device, whose operators have copies.
-  const OrtValue* stored(std::string_view name) const { return initializers_.find(name)->second.get(); }
+  const Weights& weights() const noexcept { return *weights_; }
+  // Frees what only loading needed, once the head is loaded that shares its tensors.
+  void end_load() { weights_->end_load(); }
 
   // What follows is for rounds on a device, which enqueue passes whose inputs kernels before them write.
   PassInputs device_inputs() const noexcept;
@@ -89,67 +104,41 @@ class Model {
   void start(const Pass& pass);
   // forward() so many times, one after the other, whose logits stay there; then waits for the device.
   void forward_on_device(const Pass& pass, int32_t num_times);
-  // Enqueues a pass over the inputs on the device: a causal one, or one whose rows see what the tree mask says. Its
-  // outputs' logits go to row first_output and on.
-  enum class Sees { kCausal, kTreeMask };
-  void enqueue(int32_t num_rows, int32_t num_outputs, int32_t first_output, Sees sees = Sees::kCausal);
+  // Enqueues a pass over the inputs on the device. Its outputs' logits go to row first_output and on.
+  void enqueue(const PassShape& shape, int32_t first_output = 0);
 
  private:
-  // Small inputs of one shape, made when the shape is first seen.
-  struct RowTensors {
-    OrtValuePtr ids, positions, tree_mask;
-  };
-  struct OutputTensors {
-    OrtValuePtr rows, logits;
+  // What a head's step has beside a model's inputs and outputs.
+  struct Features {
+    FloatRows in, out;
+    RowPort in_port, out_port;
   };
 
-  void load_session(const std::filesystem::path& folder, const ModelEntry& entry);
-  void try_pass(int32_t num_rows);
-  OrtValuePtr initializer(const TensorEntry& entry);
-  // Runs the session over what is bound; on a device without waiting, from a recorded graph where the shape was seen.
-  void run(int32_t num_rows, bool causal, int32_t num_outputs);
-  void run_session();
+  struct Loaded {
+    std::unique_ptr<Weights> weights;
+    std::unique_ptr<Session> session;
+  };
+
+  static Loaded load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
+                     const std::filesystem::path& folder, const ModelEntry& entry, const ModelLimits& limits);
+  Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded);
+  RowPort input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows);
   void bind_fixed_inputs();
-  void bind_rows(int32_t num_rows, bool causal);
-  void bind_outputs(int32_t num_outputs, int32_t first_output = 0);
-  void bind_input(const char* name, const OrtValue* value);
-  OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape, ONNXTensorElementDataType type);
-  OrtValuePtr ints(std::span<int32_t> data, std::span<const int64_t> shape);
+  void bind(const PassShape& shape, int32_t first_output = 0);
+  void try_pass();
 
-  // A pass of few rows that was recorded on the device.
-  struct RecordedPass {
-    int32_t num_rows, num_outputs;
-    bool causal;
-    std::unique_ptr<CudaGraph> graph;
-  };
-
-  std::shared_ptr<const Ort> ort_;
-  std::shared_ptr<CudaDevice> device_;
   const ModelLimits limits_;
   const int32_t num_logits_;
   const std::vector<int32_t> logit_ids_;
   const int32_t max_positions_;
-  std::optional<Pages> weights_;            // not kept on a device, whose operators have copies
-  std::vector<CudaMemory> device_tensors_;  // f32 initializers
-  std::unique_ptr<CudaOperators> operators_;
-  OrtRunOptionsPtr run_options_;
-  std::map<std::string, OrtValuePtr, std::less<>> initializers_;  // by name
-
+  const std::unique_ptr<Weights> weights_;  // nullptr: a head's
+  const std::unique_ptr<Session> session_;
   PassBuffers buffers_;
+  RowPort ids_, positions_, tree_mask_, output_rows_, logits_;
   std::optional<HiddenRows> hidden_;
+  std::optional<Features> features_;
   std::vector<OrtValuePtr> fixed_inputs_;
-  std::vector<RowTensors> row_tensors_;        // [max_rows + 1]
-  std::vector<OutputTensors> output_tensors_;  // [max_outputs + 1]
-  std::vector<OrtValuePtr> later_logits_;      // of one output, by its row
-  int32_t bound_rows_ = -1;
-  int32_t bound_outputs_ = -1;
-  int32_t bound_first_output_ = 0;
-  bool bound_causal_ = false;
-
-  OrtSessionPtr session_;
-  OrtIoBindingPtr binding_;
   std::optional<KvCache> cache_;
-  std::vector<RecordedPass> recorded_;
 };
 
 }  // namespace pilotfish

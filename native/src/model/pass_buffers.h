@@ -17,6 +17,7 @@ struct PassSizes {
   int32_t max_rows;
   int32_t max_blocks;
   int32_t max_outputs;
+  int32_t max_hidden;
   int32_t num_logits;
 };
 
@@ -27,7 +28,7 @@ class PassBuffers {
   PassBuffers(PassBuffers&&) = delete;
   ~PassBuffers();
 
-  std::span<int32_t> input_ids, position_ids, seq_starts, context_lens, block_table, output_rows;
+  std::span<int32_t> input_ids, position_ids, seq_starts, context_lens, block_table, output_rows, hidden_rows;
   std::span<uint64_t> tree_mask;
   float* logits = nullptr;  // [max_outputs, num_logits]
 

@@ -1,0 +1,46 @@
+// An input or output of a graph that has as many rows as the pass wants, bound to memory that has room for the most.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memory/float_rows.h"
+#include "model/session.h"
+
+namespace pilotfish {
+
+class RowPort {
+ public:
+  enum class Kind { kInput, kOutput };
+  struct Rows {
+    ONNXTensorElementDataType type;
+    void* data;           // where the session runs
+    int32_t num_columns;  // 0: a number a row
+    int32_t max_rows;
+
+    static Rows of(const FloatRows& rows) noexcept {
+      return {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, rows.row(0), rows.num_columns(), rows.max_rows()};
+    }
+  };
+
+  // The session and the memory must outlive it.
+  RowPort(Session& session, std::string name, Kind kind, const Rows& rows);
+
+  // To rows [first, first + num_rows); `first` other than 0 only for one row.
+  void bind(int32_t num_rows, int32_t first = 0);
+
+ private:
+  OrtValuePtr tensor(int32_t num_rows, int32_t first) const;
+
+  Session* session_;
+  std::string name_;
+  Kind kind_;
+  Rows rows_;
+  std::vector<OrtValuePtr> tensors_;      // [max_rows + 1] by the number of rows, made when first used
+  std::vector<OrtValuePtr> single_rows_;  // [max_rows] by their index, the same
+  int32_t num_bound_ = -1;
+  int32_t first_bound_ = 0;
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,52 @@
+#include "model/session.h"
+
+#include <algorithm>
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kMostRecordedRows = 64;  // longer passes are worth more than their launches
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const Graph& graph)
+    : ort_(std::move(ort)), device_(std::move(device)) {
+  OrtSessionOptionsPtr options;
+  if (device_) {
+    operators_ = device_->create_operators(ort_->api(), graph.limits, *graph.repacked);
+    options = ort_->cuda_session_options(device_->index(), device_->stream(), operators_->domain());
+    run_options_ = ort_->unsynchronised_run();
+  } else {
+    options = ort_->session_options(graph.num_threads);
+  }
+  for (const auto& [name, value] : graph.initializers) {
+    ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), name.c_str(), value));
+  }
+  session_ = ort_->create_session(graph.file.string(), options.get());
+  binding_ = ort_->create_binding(session_.get());
+  if (device_) ort_->check_cuda_placement(session_.get(), graph.file.filename().string());
+}
+
+OrtValuePtr Session::tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
+                            ONNXTensorElementDataType type) const {
+  return device_ ? ort_->cuda_tensor(device_->index(), data, num_bytes, shape, type)
+                 : ort_->tensor(data, num_bytes, shape, type);
+}
+
+void Session::run() {
+  ort_->check(ort_abi::RunWithBinding(ort_->api(), session_.get(), run_options_.get(), binding_.get()));
+}
+
+void Session::run(const PassShape& shape) {
+  if (!device_ || shape.num_rows > kMostRecordedRows) return run();
+  const auto found = std::ranges::find(recorded_, shape, &Recorded::shape);
+  if (found == recorded_.end()) {
+    // The first time runs as it is: ONNX Runtime's memory for this shape must exist before a recording.
+    recorded_.push_back({shape, nullptr});
+    return run();
+  }
+  if (!found->graph) found->graph = device_->record([this] { run(); });
+  found->graph->launch();
+}
+
+}  // namespace pilotfish

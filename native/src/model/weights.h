@@ -1,0 +1,54 @@
+// The tensors of a weights file as sessions get them. On the CPU they lie in one buffer; on a CUDA device those of f32
+// are copied there, and packed ones wait in host memory until the operators of a session have repacked them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bundle/manifest.h"
+#include "device/cuda_device.h"
+#include "memory/pages.h"
+#include "model/ort.h"
+
+namespace pilotfish {
+
+class Weights {
+ public:
+  struct File {
+    const std::filesystem::path& folder;
+    const FileEntry& entry;
+    std::span<const TensorEntry> tensors;
+    uint64_t repacked_bytes;  // on a device, at most
+  };
+
+  // Reads and hashes the file. `device` is nullptr on the CPU. Tensors of `lender` that the same sessions read are not
+  // repacked again; it must outlive these weights, and not have ended its load before they have. nullptr: none.
+  Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, const File& file, const Weights* lender);
+  Weights(Weights&&) = delete;
+
+  // By its name in the manifest, which must be there.
+  const OrtValue* find(std::string_view name) const { return tensors_.find(name)->second.get(); }
+  const std::map<std::string, OrtValuePtr, std::less<>>& tensors() const noexcept { return tensors_; }
+  // nullptr on the CPU.
+  CudaWeights* repacked() const noexcept { return repacked_.get(); }
+  // Frees what a device has copies of. Call it once all sessions exist that read it.
+  void end_load();
+
+ private:
+  OrtValuePtr tensor(const Ort& ort, const TensorEntry& entry);
+
+  const std::shared_ptr<CudaDevice> device_;
+  std::optional<Pages> data_;
+  std::unique_ptr<CudaWeights> repacked_;
+  std::vector<CudaMemory> device_tensors_;
+  std::map<std::string, OrtValuePtr, std::less<>> tensors_;
+};
+
+}  // namespace pilotfish

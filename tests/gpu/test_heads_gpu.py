@@ -1,0 +1,232 @@
+"""Heads of every kind on a GPU draft what they draft on the CPU, and change nothing but the speed.
+
+Their bundles are exported here, which needs torch and transformers; PILOTFISH_HEAD_BUNDLES names a folder that has them
+already, one a kind, as ``python tests/gpu/make_head_bundles.py FOLDER`` writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+from gpu.make_head_bundles import KINDS, make_head_bundle
+
+from pilotfish import Engine
+from pilotfish.bindings import UnsupportedError, calls
+from pilotfish.runtime.verify import VerifyOptions, verify
+from pilotfish.runtime.verify_checks import Amount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.gpu
+
+NEW_TOKENS = 40
+CHAINING = ("eagle", "eagle3", "deepseek")  # whose chains the device drafts by itself
+DRAFTING: tuple[dict[str, Any], ...] = (
+    {"num_draft_tokens": 1},
+    {"num_draft_tokens": 5},
+    {"tree": "3-2-1"},
+    {"tree": "dynamic", "tree_nodes": 15},
+    {"num_draft_tokens": None},
+    {"source": "lookup+head", "num_draft_tokens": 5},
+    {"source": "auto"},
+)
+# Of the tokens that heads get accepted: the CPU rounds activations to 8 bits, the GPU to f16.
+SHARE = 0.15
+
+
+def prompts() -> list[list[int]]:
+    chooser = random.Random(9)
+    return [[chooser.randrange(256) for _ in range(length)] for length in (1, 5, 31, 32, 33, 64, 100, 130)]
+
+
+@pytest.fixture(scope="session")
+def head_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The bundle of a kind of head."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        folder = os.environ.get("PILOTFISH_HEAD_BUNDLES")
+        if folder:
+            return Path(folder) / kind
+        pytest.importorskip("transformers", reason="heads are exported; PILOTFISH_HEAD_BUNDLES names no folder of them")
+        if kind not in made:
+            made[kind] = make_head_bundle(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def engine(kind: str, head_bundle: Callable[[str], Path]) -> Iterator[Engine]:
+    with Engine(head_bundle(kind), device="cuda", num_sequences=3, max_draft_tokens=24) as loaded:
+        yield loaded
+        loaded.check()
+
+
+@pytest.mark.parametrize("drafting", DRAFTING, ids=str)
+def test_greedy_tokens_are_plain_decodings(engine: Engine, kind: str, drafting: dict[str, Any]) -> None:
+    options = {"source": "head"} | drafting
+    num_head = num_accepted = 0
+    for prompt in prompts():
+        plain = engine.generate(prompt, max_new_tokens=NEW_TOKENS, source="plain")
+        assert plain.stats.num_device_rounds == plain.stats.num_rounds
+        for reuse in (True, False):
+            result = engine.generate(prompt, max_new_tokens=NEW_TOKENS, reuse_prefix=reuse, **options)
+            assert (result.token_ids, result.finish_reason) == (plain.token_ids, plain.finish_reason)
+            assert result.stats.num_device_rounds == result.stats.num_rounds
+            num_head += result.stats.num_head_drafted
+            num_accepted += result.stats.num_head_accepted
+    if drafting.get("num_draft_tokens") or drafting.get("tree"):
+        assert 0 < num_accepted < num_head, kind
+
+
+def test_as_much_is_accepted_as_on_the_cpu(engine: Engine, kind: str, head_bundle: Callable[[str], Path]) -> None:
+    """A stream of another layer or position, or a cache that is not its own, would cost a head its acceptance."""
+    with Engine(head_bundle(kind), threads=2, max_draft_tokens=24) as on_cpu:
+        for options in ({"num_draft_tokens": 3}, {"tree": "dynamic", "tree_nodes": 15}):
+            lengths = []
+            for each in (on_cpu, engine):
+                stats = [
+                    each.generate(prompt, max_new_tokens=60, source="head", ignore_eos=True, **options).stats
+                    for prompt in prompts()
+                ]
+                lengths.append(sum(found.num_accepted for found in stats) / sum(found.num_rounds for found in stats))
+            assert lengths[0] > 0
+            assert abs(lengths[1] / lengths[0] - 1) < SHARE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.7, "top_p": 0.9},
+        {"repetition_penalty": 1.1, "logprobs": 2},
+        {"temperature": 0.8, "typical_p": 0.9, "frequency_penalty": 0.3},
+    ],
+    ids=str,
+)
+def test_certain_tokens_leave_plain_decodings_choices(engine: Engine, options: dict[str, Any]) -> None:
+    for prompt in prompts()[2::2]:
+        options = {"max_new_tokens": 24, "seed": 5, "ignore_eos": True} | options
+        plain = engine.generate(prompt, source="plain", **options)
+        for drafting in ({"tree": "dynamic", "tree_nodes": 15}, {"num_draft_tokens": None}):
+            drafted = engine.generate(prompt, source="head", **drafting, **options)
+            assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("drafting", [{"num_draft_tokens": 4}, {"tree": "2-2-1"}], ids=str)
+def test_a_seed_repeats_its_tokens(engine: Engine, drafting: dict[str, Any]) -> None:
+    for prompt in prompts()[3:6]:
+        options: dict[str, Any] = {"max_new_tokens": 24, "temperature": 1.1, "seed": 8, "source": "head"}
+        first, second = (engine.generate(prompt, **options, **drafting) for _ in range(2))
+        alone = engine.generate(prompt, **options, **drafting, reuse_prefix=False)
+        assert first.token_ids == second.token_ids == alone.token_ids
+
+
+def test_turns_reuse_the_heads_cache(engine: Engine, kind: str) -> None:
+    chooser = random.Random(5)
+    history: list[int] = []
+    for turn in range(4):
+        history += [chooser.randrange(256) for _ in range(9)]
+        options: dict[str, Any] = {"max_new_tokens": 13, "source": "head", "num_draft_tokens": 3, "ignore_eos": True}
+        reused = engine.generate(history, **options)
+        alone = engine.generate(history, **options, reuse_prefix=False)
+        assert reused.token_ids == alone.token_ids
+        if kind in CHAINING:
+            assert reused.stats.num_accepted == alone.stats.num_accepted
+        assert turn == 0 or reused.stats.num_prefilled_target < len(history)
+        history += reused.token_ids
+
+
+def test_requests_take_turns(engine: Engine) -> None:
+    """Streams of one request are not those of another, whichever ran the target last."""
+    options: dict[str, Any] = {"max_new_tokens": 24, "source": "head", "num_draft_tokens": 4, "ignore_eos": True}
+    alone = [engine.generate(prompt, **options) for prompt in prompts()[2:5]]
+    streams = [engine.stream(prompt, **options) for prompt in prompts()[2:5]]
+    outputs: list[list[int]] = [[] for _ in streams]
+    for _ in range(24):
+        for stream, output in zip(streams, outputs, strict=True):
+            output.append(next(stream).token_id)
+    for stream, output, result in zip(streams, outputs, alone, strict=True):
+        assert tuple(output) == result.token_ids
+        assert list(stream) == []
+        assert stream.stats.num_accepted == result.stats.num_accepted
+
+
+def test_a_long_prompt_and_an_echoed_one(engine: Engine) -> None:
+    chooser = random.Random(4)
+    prompt = [chooser.randrange(256) for _ in range(190)]
+    options: dict[str, Any] = {"max_new_tokens": 30, "ignore_eos": True}
+    plain = engine.generate(prompt, source="plain", **options)
+    for echo in (False, True):
+        drafted = engine.generate(prompt, source="head", num_draft_tokens=3, echo=echo, **options)
+        assert drafted.token_ids == plain.token_ids
+
+
+def test_verify_finds_the_bundle_lossless(kind: str, head_bundle: Callable[[str], Path]) -> None:
+    options = VerifyOptions(
+        prompts=("Some words to go on from.", "ab", "x"),
+        amount=Amount(new_tokens=16, sampled_tokens=100),
+        device="cuda",
+    )
+    report = verify(head_bundle(kind), options, lambda _: None)
+    assert [check for check in report.checks if not check.passed] == []
+
+
+def test_the_plan_holds(kind: str, head_bundle: Callable[[str], Path]) -> None:
+    before = calls.cuda_info(0, measure=False).free_bytes
+    with Engine(head_bundle(kind), device="cuda", max_draft_tokens=15) as engine:
+        for drafting in ({"num_draft_tokens": 15}, {"tree": "3-2-1"}, {"num_draft_tokens": None}):
+            engine.generate([5] * 150, max_new_tokens=60, source="head", ignore_eos=True, **drafting)
+        used = before - calls.cuda_info(0, measure=False).free_bytes
+        assert engine.info.has_head
+        assert engine.info.head_weight_bytes > 0
+        assert used <= engine.info.total_bytes
+
+
+def edited(bundle: Path, folder: Path, role: str, change: Callable[[onnx.ModelProto], None]) -> Path:
+    """A copy of a bundle with another graph of its head."""
+    copy = Path(shutil.copytree(bundle, folder / "bundle"))
+    content = json.loads((copy / "manifest.json").read_text())
+    path = copy / f"head.{role}.onnx"
+    model = onnx.load(path, load_external_data=False)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    content["head"]["graphs"][role].update(bytes=path.stat().st_size, sha256=digest)
+    (copy / "manifest.json").write_text(json.dumps(content))
+    return copy
+
+
+def test_a_node_that_the_provider_lacks_is_named(head_bundle: Callable[[str], Path], tmp_path: Path) -> None:
+    def put_hardmax_last(model: onnx.ModelProto) -> None:
+        last = model.graph.node[-1]
+        last.output[0] = "before"
+        node = onnx.helper.make_node("Hardmax", ["before"], ["features"], name="of_the_cpu", axis=-1)
+        model.graph.node.append(node)
+
+    bundle = edited(head_bundle("eagle3"), tmp_path, "features", put_hardmax_last)
+    with pytest.raises(UnsupportedError, match=r"head\.features\.onnx: .* 1 of its nodes, Hardmax \(of_the_cpu\)"):
+        Engine(bundle, device="cuda")
+
+
+def test_a_format_that_the_kernels_lack(head_bundle: Callable[[str], Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(head_bundle("medusa"), tmp_path / "bundle"))
+    content = json.loads((copy / "manifest.json").read_text())
+    content["head"]["format"] = "f32"
+    (copy / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(UnsupportedError, match=r"the head's weights are f32.*--head-format int8"):
+        Engine(copy, device="cuda")
