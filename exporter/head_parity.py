@@ -43,7 +43,7 @@ def check_head_parity(
     What quantisation costs is reported and no error: a head cannot change the text, acceptance says what it is worth.
 
     Raises:
-        ParityError: KL against torch on the same integers over the tolerance of the head's format.
+        ParityError: KL against torch on the same integers over the tolerance of the head's format or cache.
     """
     names = [aux_hidden(tap) for tap in head.taps]
     _, *found = graph_outputs(target.graph_path, ids, cache_dtype, ["logits", *names])
@@ -63,7 +63,7 @@ def check_head_parity(
         differences.append(compare(expected, exported))
         advance()
     parity = Parity(*differences[0], *differences[1], float(len(ids)))
-    check_integers("head", parity, {weight.format for weight in head.plan.weights.values()})
+    check_integers("head", parity, {weight.format for weight in head.plan.weights.values()}, cache_dtype)
     return parity
 
 

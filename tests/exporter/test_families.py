@@ -125,3 +125,16 @@ def test_parity_holds_in_every_format(
     assert parity.top1_agreement > 0.8
     assert parity.num_tokens == 64
     assert result.manifest.models["target"].parity["kl"] == parity.kl
+
+
+@pytest.mark.parametrize(
+    ("cache_dtype", "limit"), [("f32", 1e-9), ("f16", 1e-6), ("bf16", 2e-4), ("int8", 2e-4), ("fp8", 5e-3)]
+)
+def test_parity_holds_in_every_cache(
+    cache_dtype: str, limit: float, family_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """Beside weights of f32 a cache's rounding is all that there is."""
+    options = ExportOptions(target=F32, cache_dtype=cache_dtype, parity_tokens=64)
+    result = export(str(family_checkpoints["qwen3"]), tmp_path / "bundle", options=options)
+    assert result.manifest.models["target"].cache_dtype == cache_dtype
+    assert result.models[0].parity.kl < limit
