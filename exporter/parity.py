@@ -205,7 +205,7 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def check_integers(name: str, parity: Parity, formats: set[str], cache_dtype: str) -> None:
-    """Whether the graph computes what torch does with the stored integers, by the coarsest format's or cache's tolerance.
+    """Whether the graph computes what torch does with the stored integers, by the coarsest part's tolerance.
 
     Raises:
         ParityError: KL over it.
