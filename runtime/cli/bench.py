@@ -50,7 +50,10 @@ def bench(
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
-    """Measure plain and speculative decoding, interleaved in one run, and the passes behind them."""
+    """Measure plain decoding beside every way to draft.
+
+    They take turns in one run; the passes behind them are timed too.
+    """
     # What is wrong with them shows before the bundle loads; a tree is measured beside num_draft_tokens.
     GenerateOptions(num_draft_tokens=num_draft_tokens)
     GenerateOptions(**tree.keywords())

@@ -20,7 +20,7 @@ _CLOCK_SECONDS = 2  # by which a file system's clock may be behind
 
 @with_groups
 def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = None) -> None:
-    """Measure what passes cost on this machine, and keep the numbers for the source auto."""
+    """Measure what passes cost here, for the source auto."""
     if reason := why_not_writable(str(cache_folder() / "calibration"), makes_folders=True):
         raise InvalidArgumentError(f"nothing can be kept in {cache_folder()}: {reason}; set XDG_CACHE_HOME")
     started = time.time()

@@ -93,7 +93,7 @@ def chat(
     engine_flags: EngineFlags,
     learning: LearningFlags,
 ) -> None:
-    """Chat with a bundle; answers go to stdout, one input line is one message."""
+    """Chat with a bundle: one input line is one message."""
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
         "source": source,

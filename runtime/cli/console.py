@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -49,11 +49,13 @@ def note_device(device: str) -> None:
         note(f"repacking the weights for {device} while the bundle loads")
 
 
-def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose first column is text and whose others are numbers, aligned right."""
+def table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, align: Literal["left", "right"] = "right"
+) -> Table:
+    """A table whose first column is text and whose others are numbers, or facts for which align is "left"."""
     result = Table(title=title, title_justify="left")
     for index, name in enumerate(header):
-        result.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        result.add_column(name, justify="left" if index == 0 else align, overflow="fold")
     for row in rows:
         result.add_row(*map(Text, row))  # as it is: pip's extras look like markup
     return result

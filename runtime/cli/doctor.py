@@ -19,7 +19,7 @@ EXIT_INCOMPLETE = 2
 
 
 def doctor(json_file: Json = None) -> None:
-    """Show versions, ONNX Runtime, the CPU kernels, memory and GPUs; exit code 2 if nothing can run models."""
+    """Show what is installed; exit code 2 if nothing can run."""
     facts = {
         "libpilotfish": f"{calls.version()} {library_path()}",
         "processor": cpu_name(),
@@ -37,7 +37,7 @@ def doctor(json_file: Json = None) -> None:
         problem = error
     facts |= describe_gpus()
     facts |= package_versions()
-    out().print(table("pilotfish doctor", ("what", "found"), facts.items()))
+    out().print(table("pilotfish doctor", ("what", "found"), facts.items(), align="left"))
     write_json(json_file, facts)
     if problem is not None:
         note(f"error: {problem}")

@@ -57,7 +57,10 @@ def evaluate_draft(
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
-    """Judge drafts and heads: acceptance by position, shape and category, and the speed that measured costs promise."""
+    """Judge drafts and heads: which one is worth shipping.
+
+    Acceptance by position, shape and category, and the speed that measured costs promise.
+    """
     for bundle in bundles:
         manifest = read_manifest(Path(bundle))  # a wrong path shows before the others are evaluated
         if search_tree is not None:

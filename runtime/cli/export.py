@@ -81,7 +81,7 @@ def export(
     overwrite: Overwrite = False,
     json_file: Json = None,
 ) -> None:
-    """Export a target, and a draft or head to speculate with, into one bundle."""
+    """Export a target, and a draft or head, into a bundle."""
     try:
         from pilotfish import exporter  # noqa: PLC0415 - needs the extra, and torch takes seconds to import
     except ImportError as error:

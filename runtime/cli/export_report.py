@@ -83,9 +83,12 @@ def _show_scored(name: str, part: ModelSummary | HeadSummary) -> None:
 
 
 def _show_parity(name: str, part: ModelSummary | HeadSummary) -> None:
-    if part.parity is not None:
-        differences = ", ".join(f"{key} {value:.4g}" for key, value in dataclasses.asdict(part.parity).items())
-        show(f"{name} against torch: {differences}")
+    if (parity := part.parity) is not None:
+        show(
+            f"{name} against torch over {parity.num_tokens:.0f} tokens: KL {parity.kl:.2g} nats a token, the same "
+            f"likeliest token at {parity.top1_agreement:.1%}; with the checkpoint's own weights "
+            f"{parity.original_kl:.2g}, {parity.original_top1_agreement:.1%}"
+        )
 
 
 def numbers(result: ExportResult) -> dict[str, Any]:

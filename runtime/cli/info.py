@@ -40,7 +40,7 @@ def info(bundle: Bundle, json_file: Json = None) -> None:
     manifest = read_manifest(Path(bundle))
     header = ("", *(model.role for model in manifest.models))
     rows = [(name, *(value(model) for model in manifest.models)) for name, value in _ROWS.items()]
-    out().print(table(bundle, header, rows))
+    out().print(table(bundle, header, rows, align="left"))
     if manifest.head:
         show(_describe(manifest.head))
     tokenizer = manifest.tokenizer

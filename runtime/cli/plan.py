@@ -36,7 +36,10 @@ def plan(
     max_context: MaxContext = None,
     json_file: Json = None,
 ) -> None:
-    """Show the memory a bundle needs, and the context that fits a budget or what is free on a GPU."""
+    """Show the memory a bundle needs, and what context fits.
+
+    Without loading it, for a budget or for what is free on a GPU.
+    """
     try:
         info = memory_plan(bundle, device=device, memory_budget=memory_budget, max_context=max_context)
     except BudgetTooSmallError:
@@ -51,7 +54,7 @@ def plan(
 
 
 def _show(bundle: str, info: EngineInfo) -> None:
-    rows = [(name, format_bytes(getattr(info, field))) for name, field in _PARTS.items()]
+    rows = [(name, format_bytes(size)) for name, field in _PARTS.items() if (size := getattr(info, field))]
     out().print(table(bundle, ("part", "memory"), rows))
     show(f"context: {info.max_context} tokens in {info.num_blocks} blocks of {info.block_size}")
     show(f"prompts: in passes of at most {info.prefill_chunk} tokens")

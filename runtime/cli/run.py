@@ -92,7 +92,7 @@ def run(
     learning: LearningFlags,
     json_file: Json = None,
 ) -> None:
-    """Answer a prompt, or continue it with --raw, and stream the text to stdout; Ctrl-C ends it."""
+    """Answer a prompt, streamed to stdout; Ctrl-C ends it."""
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
         "source": source,

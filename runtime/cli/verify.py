@@ -36,7 +36,10 @@ def verify(
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
-    """Verify that drafts change nothing: greedy equality, distributions, self-draft, caches after roll-back."""
+    """Verify on this machine that drafts change nothing.
+
+    Greedy equality, distributions, self-draft, caches after roll-back, for every source of drafts.
+    """
     options = VerifyOptions(
         prompts=_read_prompts(prompts) if prompts else PROMPTS,
         amount=Amount(new_tokens, sampled_tokens, seed or 0),
