@@ -1,4 +1,4 @@
-// Scores and weighted values of a chunk of a cache of bytes on tensor cores, made f16 in registers.
+// Products with a cache of bytes on tensor cores, made f16 in registers.
 #pragma once
 
 #include "attention_softmax.cuh"
@@ -31,100 +31,71 @@ __device__ __forceinline__ uint32_t halves_of(uint32_t word) {
 #endif
 }
 
-/// The same with keys of bytes, and their scales.
-template <CacheType kType, int kDim>
-__device__ __forceinline__ void score_bytes(uint32_t queries, const ChunkPlace& chunk, Scores& scores) {
-  const int lane = threadIdx.x % kWarpSize;
-  queries += lane_rows<kQueryBytes<kDim>>();
-  const uint32_t keys = chunk.keys + lane * kCacheRowBytes<kType, kDim>;
+/// Sums of 16 queries' columns, for what int8 keys have too much: the lane's queries are x (y) and z (w).
+template <CacheType kType, int kDim, class Queries>
+__device__ __forceinline__ float4 sums_of_queries(const Queries& queries) {
   float4 sums = {};
+  if constexpr (kType == CacheType::kInt8) {
 #pragma unroll
-  for (int i = 0; i < kChunkKeys / 8; ++i) scores[i] = float4{};
+    for (int step = 0; step < kDim / 16; ++step) {
+      uint32_t query[4];
+      queries.load(step, query);
+      sums = multiply(query, kOnes, kOnes, sums);
+    }
+  }
+  return sums;
+}
+
+/// Takes off sums what `offsets`, sums of their other operand, are too much.
+template <CacheType kType>
+__device__ __forceinline__ void take_offset(const float4& offsets, float4& sums) {
+  if constexpr (kType != CacheType::kInt8) return;
+  sums = make_float4(__fmaf_rn(-kByteOffset, offsets.x, sums.x), __fmaf_rn(-kByteOffset, offsets.y, sums.y),
+                     __fmaf_rn(-kByteOffset, offsets.z, sums.z), __fmaf_rn(-kByteOffset, offsets.w, sums.w));
+}
+
+/// sums[i] of 16 queries and keys 8 i to 8 i + 7 of a chunk. `keys`: address of its rows; scales: of its keys.
+template <CacheType kType, int kDim, class Queries>
+__device__ __forceinline__ void score_bytes(const Queries& queries, const float4& query_sums, uint32_t keys,
+                                            const float* scales, float4 (&sums)[kChunkKeys / 8]) {
+  const int lane = threadIdx.x % kWarpSize;
+  keys += lane * kCacheRowBytes<kType, kDim>;
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) {
     uint32_t query[4], key[4];
-    load_matrices(query, queries + step * 32);
+    queries.load(step, query);
     load_matrices(key, keys + step * 16);
-    if constexpr (kType == CacheType::kInt8) sums = multiply(query, kOnes, kOnes, sums);
 #pragma unroll
     for (int i = 0; i < kChunkKeys / 8; ++i) {
-      scores[i] = multiply(query, halves_of<kType, 0>(key[i]), halves_of<kType, 1>(key[i]), scores[i]);
+      sums[i] = multiply(query, halves_of<kType, 0>(key[i]), halves_of<kType, 1>(key[i]), sums[i]);
     }
   }
 #pragma unroll
   for (int i = 0; i < kChunkKeys / 8; ++i) {
-    const float2 scale = *reinterpret_cast<const float2*>(chunk.key_scales + i * 8 + lane % 4 * 2);
-    if constexpr (kType == CacheType::kInt8) {
-      scores[i] =
-          make_float4(__fmaf_rn(-kByteOffset, sums.x, scores[i].x), __fmaf_rn(-kByteOffset, sums.y, scores[i].y),
-                      __fmaf_rn(-kByteOffset, sums.z, scores[i].z), __fmaf_rn(-kByteOffset, sums.w, scores[i].w));
-    }
-    scores[i] = make_float4(__fmul_rn(scores[i].x, scale.x), __fmul_rn(scores[i].y, scale.y),
-                            __fmul_rn(scores[i].z, scale.x), __fmul_rn(scores[i].w, scale.y));
+    const float2 scale = *reinterpret_cast<const float2*>(scales + i * 8 + lane % 4 * 2);
+    take_offset<kType>(query_sums, sums[i]);
+    sums[i] = make_float4(__fmul_rn(sums[i].x, scale.x), __fmul_rn(sums[i].y, scale.y), __fmul_rn(sums[i].z, scale.x),
+                          __fmul_rn(sums[i].w, scale.y));
   }
 }
 
-/// `words` words from shared memory, as wide as they are aligned.
-template <int kWords>
-__device__ __forceinline__ void load_words(uint32_t (&words)[kWords], uint32_t address) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(address)
-                 : "memory");
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[i]) : "r"(address + i * 4) : "memory");
-    }
-  }
-}
-
-/// Values of bytes: lane 4 g + t reads kDim / 8 columns of its keys, and tile i of eight columns has byte i of every g.
-template <CacheType kType, Order kOrder, int kDim>
-__device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, const Join (&factors)[2],
-                                            Running<kDim>& running) {
+/// Adds 16 weighted values of a slab, the four tiles of eight columns whose columns are bytes 4 slab to 4 slab + 3 of
+/// the kDim / 8 columns that lanes 4 g to 4 g + 3 read. `values`: address of their rows.
+template <CacheType kType, int kDim>
+__device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, int slab, float4 (&sums)[4]) {
   constexpr int kBytes = kCacheRowBytes<kType, kDim>;
-  constexpr int kWords = kDim == 96 ? 3 : 2;  // at once: more cost registers
   const int lane = threadIdx.x % kWarpSize;
-  values += lane % 4 * 2 * kBytes + lane / 4 * (kDim / 8);
-  float4 start = {};
-  if constexpr (kType == CacheType::kInt8) {
+  values += lane % 4 * 2 * kBytes + lane / 4 * (kDim / 8) + slab * 4;
+  uint32_t words[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9
 #pragma unroll
-    for (int i = 0; i < kChunkKeys / 16; ++i) start = multiply(weights[i], kOnes, kOnes, start);
-    start = make_float4(-kByteOffset * start.x, -kByteOffset * start.y, -kByteOffset * start.z, -kByteOffset * start.w);
-  }
+  for (int i = 0; i < 4; ++i) words[i] = load_word(values + (i / 2 * 8 + i % 2) * kBytes);
 #pragma unroll
-  for (int first = 0; first < kDim / 32; first += kWords) {
-    uint32_t words[kChunkKeys / 16][4][kWords];
-#pragma unroll
-    for (int i = 0; i < kChunkKeys / 16; ++i) {
-#pragma unroll
-      for (int key = 0; key < 4; ++key) {
-        load_words(words[i][key], values + (i * 16 + key / 2 * 8 + key % 2) * kBytes + first * 4);
-      }
-    }
-#pragma unroll
-    for (int word = 0; word < kWords; ++word) {
-      float4 sums[4] = {start, start, start, start};
-#pragma unroll
-      for (int i = 0; i < kChunkKeys / 16; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          // Bytes 2 half and 2 half + 1 of two neighbouring keys.
-          const int selector = half == 0 ? 0x5140 : 0x7362;
-          const uint32_t low = __byte_perm(words[i][0][word], words[i][1][word], selector);
-          const uint32_t high = __byte_perm(words[i][2][word], words[i][3][word], selector);
-          sums[2 * half] = multiply(weights[i], halves_of<kType, 0>(low), halves_of<kType, 0>(high), sums[2 * half]);
-          sums[2 * half + 1] =
-              multiply(weights[i], halves_of<kType, 1>(low), halves_of<kType, 1>(high), sums[2 * half + 1]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) add_chunk<kOrder>(running, (first + word) * 4 + i, sums[i], factors);
-    }
+  for (int half = 0; half < 2; ++half) {
+    // Bytes 2 half and 2 half + 1 of two neighbouring keys.
+    const int selector = half == 0 ? 0x5140 : 0x7362;
+    const uint32_t low = __byte_perm(words[0], words[1], selector), high = __byte_perm(words[2], words[3], selector);
+    sums[2 * half] = multiply(weights, halves_of<kType, 0>(low), halves_of<kType, 0>(high), sums[2 * half]);
+    sums[2 * half + 1] = multiply(weights, halves_of<kType, 1>(low), halves_of<kType, 1>(high), sums[2 * half + 1]);
   }
 }
 

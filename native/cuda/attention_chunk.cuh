@@ -1,4 +1,5 @@
-// A chunk of 32 keys added to the running result of 16 queries, the unit that every pass is put together from.
+// Products with the cache, whatever its type: 16 queries with a chunk of 32 keys, and their weights with the values
+// of 16.
 #pragma once
 
 #include "attention_bytes.cuh"
@@ -6,40 +7,87 @@
 
 namespace pilotfish::cuda {
 
-/// Adds a chunk of keys to the running result of the first 8 or 16 queries. `queries`: shared memory, rows of
-/// kQueryBytes; `before_values` returns once the values have landed.
-template <CacheType kType, Order kOrder, int kDim, class BeforeValues>
-__device__ __forceinline__ void attend_chunk(uint32_t queries, const ChunkPlace& chunk, int first_key,
-                                             const KeyRange (&seen)[2], const ScoreRule& rule, bool has_upper,
-                                             Running<kDim>& running, const BeforeValues& before_values) {
-  Scores scores;
-  if constexpr (kHasScales<kType>) {
-    score_bytes<kType, kDim>(queries, chunk, scores);
-  } else {
-    score_halves<kType, kDim>(queries, chunk.keys, scores);
+/// A warp's 16 queries as tensor-core operands: where they lie in shared memory, or in registers.
+template <int kDim>
+struct SharedQueries {
+  uint32_t address;
+
+  __device__ void read(uint32_t rows) { address = rows + lane_rows<kQueryBytes<kDim>>(); }
+  __device__ void load(int step, uint32_t (&operand)[4]) const { load_matrices(operand, address + step * 32); }
+};
+
+template <int kDim>
+struct HeldQueries {
+  uint32_t operands[kDim / 16][4];
+
+  __device__ void read(uint32_t rows) {
+    SharedQueries<kDim> shared;
+    shared.read(rows);
+#pragma unroll
+    for (int step = 0; step < kDim / 16; ++step) shared.load(step, operands[step]);
   }
-  Weights weights = {};
-  Join factors[2] = {{1, 0}, {1, 0}};
+  __device__ void load(int step, uint32_t (&operand)[4]) const {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (half == 1 && !has_upper) continue;
-    float row[kChunkKeys / 4];
-#pragma unroll
-    for (int i = 0; i < kChunkKeys / 8; ++i) {
-      row[2 * i] = half == 0 ? scores[i].x : scores[i].z;
-      row[2 * i + 1] = half == 0 ? scores[i].y : scores[i].w;
-    }
-    uint32_t pairs[kChunkKeys / 8];
-    const Softmax part = soften<kType>(row, seen[half], first_key, rule, chunk.value_scales, pairs);
-    factors[half] = join(running.softmax[half], part);
-#pragma unroll
-    for (int i = 0; i < kChunkKeys / 8; ++i) weights[i / 2][i % 2 * 2 + half] = pairs[i];
+    for (int i = 0; i < 4; ++i) operand[i] = operands[step][i];
   }
-  before_values();
+};
+
+/// `keys`: address of a chunk's rows; key_scales: of the chunk, where there are some.
+template <CacheType kType, int kDim, class Queries>
+__device__ __forceinline__ void score_chunk(const Queries& queries, const float4& query_sums, uint32_t keys,
+                                            const float* key_scales, Scores& scores) {
+  float4 sums[kChunkKeys / 8] = {};
   if constexpr (kHasScales<kType>) {
-    weigh_bytes<kType, kOrder, kDim>(weights, chunk.values, factors, running);
+    score_bytes<kType, kDim>(queries, query_sums, keys, key_scales, sums);
   } else {
-    weigh_halves<kType, kOrder, kDim>(weights, chunk.values, factors, running);
+    score_halves<kType, kDim>(queries, keys, sums);
+  }
+#pragma unroll
+  for (int i = 0; i < kChunkKeys / 8; ++i) {
+    scores[0][2 * i] = sums[i].x;
+    scores[0][2 * i + 1] = sums[i].y;
+    scores[1][2 * i] = sums[i].z;
+    scores[1][2 * i + 1] = sums[i].w;
+  }
+}
+
+/// Adds 16 weighted values of a slab, a quarter of 128 columns. `values`: address of their rows.
+template <CacheType kType, int kDim>
+__device__ __forceinline__ void weigh(const Weights& weights, uint32_t values, int slab, float4 (&sums)[4]) {
+  if constexpr (kHasScales<kType>) {
+    weigh_bytes<kType, kDim>(weights, values, slab, sums);
+  } else {
+    weigh_halves<kType, kDim>(weights, values, slab, sums);
+  }
+}
+
+/// Adds up weights for what int8 values have too much.
+template <CacheType kType>
+__device__ __forceinline__ void add_weights(const Weights& weights, float4& sums) {
+  if constexpr (kType == CacheType::kInt8) sums = multiply(weights, kOnes, kOnes, sums);
+}
+
+/// What a lane has of a slab, of its query `half`: pieces of neighbouring columns.
+template <CacheType kType>
+using Piece = std::conditional_t<kHasScales<kType>, float4, float2>;
+template <CacheType kType>
+inline constexpr int kPieces = kHasScales<kType> ? 2 : 4;
+
+template <CacheType kType, int kDim>
+__device__ __forceinline__ int piece_column(int slab, int piece) {
+  const int pair = threadIdx.x % 4 * 2;
+  return kHasScales<kType> ? (pair + piece) * (kDim / 8) + slab * 4 : slab * 32 + piece * 8 + pair;
+}
+
+template <CacheType kType>
+__device__ __forceinline__ Piece<kType> piece_of(const float4 (&sums)[4], int half, int piece) {
+  if constexpr (kHasScales<kType>) {
+    const auto of = [&](const float4& sum) {
+      return half == 0 ? (piece == 0 ? sum.x : sum.y) : (piece == 0 ? sum.z : sum.w);
+    };
+    return make_float4(of(sums[0]), of(sums[1]), of(sums[2]), of(sums[3]));
+  } else {
+    return half == 0 ? make_float2(sums[piece].x, sums[piece].y) : make_float2(sums[piece].z, sums[piece].w);
   }
 }
 

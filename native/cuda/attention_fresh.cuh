@@ -48,21 +48,35 @@ class FreshHeads {
   __device__ FreshHeads(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const FreshRows& rows,
                         int split, int last_key, bool with_queries, uint8_t* shared)
       : a_(a), tiling_(tiling), tile_(tile), rows_(rows), shared_(shared), lane_(a.shape) {
+    static_assert(kMostFoldedRows <= kWarpSize, "a lane knows a row, and a key");
     num_queries_ = with_queries ? tile.num_rows * tiling.heads : 0;
     first_key_ = max(tile.sequence.context, split * kSplitKeys);
     num_keys_ = max(min(last_key, split * kSplitKeys + kSplitKeys - 1) - first_key_ + 1, 0);
+    const int lane = threadIdx.x % kWarpSize;
+    if (lane < a.num_rows) position_ = __ldcg(a.position_ids + lane);
+    if (lane < num_keys_) cell_ = tile.sequence.cell(a, slot_of_key(tile.sequence, tile.mask, first_key_ + lane));
   }
 
   /// Needs nothing of the predecessor.
-  __device__ void begin() { take(threadIdx.x / kWarpSize); }
+  __device__ void begin() { plan(threadIdx.x / kWarpSize); }
 
   /// After the wait for the predecessor.
   __device__ void finish() {
-    for (int first = threadIdx.x / kWarpSize;;) {
-      make();
-      first += kAttentionWarps;
-      if (first >= num_queries_ + 2 * num_keys_) return;
-      take(first);
+    for (int first = threadIdx.x / kWarpSize; first < num_heads();) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (sources_[i]) heads_[i].load(lane_, sources_[i]);
+      }
+#pragma unroll 1
+      for (int i = 0; i < kAtOnce && first < num_heads(); ++i, first += kAttentionWarps) {
+        make(task(first), heads_[0], angles_[0]);
+#pragma unroll
+        for (int next = 1; next < kAtOnce; ++next) {
+          heads_[next - 1] = heads_[next];
+          angles_[next - 1] = angles_[next];
+        }
+      }
+      if (first < num_heads()) plan(first);
     }
   }
 
@@ -73,6 +87,10 @@ class FreshHeads {
     int row;    // of the pass
     int index;  // query of the tile, or key
   };
+  /// Heads that a warp has on their way: memory answers them together.
+  static constexpr int kAtOnce = 6;
+
+  __device__ int num_heads() const { return num_queries_ + 2 * num_keys_; }
 
   __device__ Task task(int index) const {
     if (index < num_queries_) {
@@ -85,62 +103,64 @@ class FreshHeads {
     return {row < 0 ? Kind::kNone : is_value ? Kind::kValue : Kind::kKey, row, key};
   }
 
-  __device__ void take(int index) {
-    task_ = task(index);
-    if (task_.kind != Kind::kQuery && task_.kind != Kind::kKey) return;
-    const size_t angle = static_cast<size_t>(__ldcg(a_.position_ids + task_.row)) * (a_.shape.rotary_dim / 2);
-    Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_);
-  }
-
-  __device__ void make() const {
-    if (task_.kind == Kind::kNone) return;
-    Head<kDim> head;
-    head.load(lane_, source());
-    if (task_.kind != Kind::kValue) {
-      const float* const norm = task_.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
-      if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
-      head.rotate(lane_, angles_);
+  /// The next kAtOnce heads of this warp.
+  __device__ void plan(int first) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      sources_[i] = nullptr;
+      const Task next = task(first + i * kAttentionWarps);
+      if (next.kind == Kind::kNone) continue;
+      sources_[i] = source(next);
+      if (next.kind == Kind::kValue) continue;
+      const size_t angle = static_cast<size_t>(__shfl_sync(~0u, position_, next.row)) * (a_.shape.rotary_dim / 2);
+      Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_[i]);
     }
-    task_.kind == Kind::kQuery ? store_query(head) : store(head);
   }
 
-  __device__ int kv_head() const { return blockIdx.y; }
+  __device__ void make(const Task& task, Head<kDim> head, const typename Head<kDim>::Angles& angles) const {
+    if (task.kind == Kind::kNone) return;
+    if (task.kind != Kind::kValue) {
+      const float* const norm = task.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
+      if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
+      head.rotate(lane_, angles);
+    }
+    task.kind == Kind::kQuery ? store_query(task, head) : store(task, head);
+  }
 
-  __device__ const float* source() const {
+  __device__ const float* source(const Task& task) const {
     const AttentionShape& shape = a_.shape;
-    const int key = shape.num_heads + kv_head();
-    const int head = task_.kind == Kind::kQuery ? tile_.first_head + task_.index % tiling_.heads
-                     : task_.kind == Kind::kKey ? key
-                                                : key + shape.num_kv_heads;
+    const int key = shape.num_heads + tile_.kv_head;
+    const int head = task.kind == Kind::kQuery ? tile_.first_head + task.index % tiling_.heads
+                     : task.kind == Kind::kKey ? key
+                                               : key + shape.num_kv_heads;
     return a_.qkv +
-           (static_cast<size_t>(task_.row) * (shape.num_heads + 2 * shape.num_kv_heads) + head) * shape.head_dim;
+           (static_cast<size_t>(task.row) * (shape.num_heads + 2 * shape.num_kv_heads) + head) * shape.head_dim;
   }
 
-  __device__ void store_query(const Head<kDim>& head) const {
-    auto* const target = reinterpret_cast<uint16_t*>(shared_ + task_.index * kQueryBytes<kDim>);
+  __device__ void store_query(const Task& task, const Head<kDim>& head) const {
+    auto* const target = reinterpret_cast<uint16_t*>(shared_ + task.index * kQueryBytes<kDim>);
     head.template for_each<Head<kDim>::kPadded>(lane_, [&](int column, const float2& values) {
       store_pair<kType>(target + query_column<kType>(column), values);
     });
   }
 
-  __device__ void store(Head<kDim>& head) const {
-    const bool is_value = task_.kind == Kind::kValue;
-    const int in_split = task_.index % kSplitKeys, warp = in_split / kChunkKeys, key = in_split % kChunkKeys;
+  __device__ void store(const Task& task, Head<kDim>& head) const {
+    const bool is_value = task.kind == Kind::kValue;
+    const int key = task.index % kSplitKeys;  // of the split
     __half scale = {};
     if constexpr (kHasScales<kType>) {
       scale = head.template quantise<kType>();
       if (threadIdx.x % kWarpSize == 0) {
-        Layout::scales(shared_, warp, is_value)[key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
+        Layout::scales(shared_, is_value)[key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
       }
     }
     store_row<kType, kDim, Head<kDim>::kPadded>(
-        lane_, head,
-        shared_ + (is_value ? Layout::values(warp) : Layout::keys(warp)) + key * kCacheRowBytes<kType, kDim>);
-    const int in_tile = task_.row - tile_.first_row;
+        lane_, head, shared_ + (is_value ? Layout::kValues : Layout::kKeys) + key * kCacheRowBytes<kType, kDim>);
+    const int cell = __shfl_sync(~0u, cell_, task.index - first_key_);
+    const int in_tile = task.row - tile_.first_row;
     const bool is_own = in_tile >= 0 && in_tile < tile_.num_rows;
-    if (!is_own || tile_.first_head != kv_head() * (a_.shape.num_heads / a_.shape.num_kv_heads)) return;
-    const int cell = tile_.sequence.cell(a_, slot_of_key(tile_.sequence, tile_.mask, task_.index));
-    store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, kv_head());
+    if (!is_own || tile_.first_head != tile_.kv_head * (a_.shape.num_heads / a_.shape.num_kv_heads)) return;
+    store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, tile_.kv_head);
   }
 
   const PagedAttention& a_;
@@ -152,8 +172,11 @@ class FreshHeads {
   int num_queries_;
   int first_key_;  // of the pass's rows in the split
   int num_keys_;
-  Task task_;
-  typename Head<kDim>::Angles angles_;
+  int position_ = 0;               // of the lane's row of the pass
+  int cell_ = 0;                   // of the lane's key, from first_key_ on
+  const float* sources_[kAtOnce];  // null: no head
+  Head<kDim> heads_[kAtOnce];
+  typename Head<kDim>::Angles angles_[kAtOnce];
 };
 
 }  // namespace pilotfish::cuda

@@ -1,4 +1,4 @@
-// Scores and weighted values of a chunk of a cache of f16 or bf16 on tensor cores.
+// Products with a cache of f16 or bf16 on tensor cores.
 #pragma once
 
 #include "attention_softmax.cuh"
@@ -11,45 +11,36 @@ __device__ __forceinline__ float4 multiply_halves(const uint32_t (&a)[4], uint32
   return multiply(a, b0, b1, c);
 }
 
-template <CacheType kType, int kDim>
-__device__ __forceinline__ void score_halves(uint32_t queries, uint32_t keys, Scores& scores) {
+/// sums[i] of 16 queries and keys 8 i to 8 i + 7 of a chunk. `keys`: address of its rows.
+template <CacheType kType, int kDim, class Queries>
+__device__ __forceinline__ void score_halves(const Queries& queries, uint32_t keys, float4 (&sums)[kChunkKeys / 8]) {
   constexpr int kBytes = kCacheRowBytes<kType, kDim>;
   const int lane = threadIdx.x % kWarpSize;
-  queries += lane_rows<kQueryBytes<kDim>>();
   keys += (lane % 8 + lane / 16 * 8) * kBytes + lane / 8 % 2 * 16;
 #pragma unroll
-  for (int i = 0; i < kChunkKeys / 8; ++i) scores[i] = float4{};
-#pragma unroll
-  for (int columns = 0; columns < kDim; columns += 16) {
+  for (int step = 0; step < kDim / 16; ++step) {
     uint32_t query[4];
-    load_matrices(query, queries + columns * 2);
+    queries.load(step, query);
 #pragma unroll
     for (int i = 0; i < kChunkKeys / 16; ++i) {
       uint32_t key[4];
-      load_matrices(key, keys + i * 16 * kBytes + columns * 2);
-      scores[2 * i] = multiply_halves<kType>(query, key[0], key[1], scores[2 * i]);
-      scores[2 * i + 1] = multiply_halves<kType>(query, key[2], key[3], scores[2 * i + 1]);
+      load_matrices(key, keys + i * 16 * kBytes + step * 32);
+      sums[2 * i] = multiply_halves<kType>(query, key[0], key[1], sums[2 * i]);
+      sums[2 * i + 1] = multiply_halves<kType>(query, key[2], key[3], sums[2 * i + 1]);
     }
   }
 }
 
-template <CacheType kType, Order kOrder, int kDim>
-__device__ __forceinline__ void weigh_halves(const Weights& weights, uint32_t values, const Join (&factors)[2],
-                                             Running<kDim>& running) {
-  constexpr int kBytes = kCacheRowBytes<kType, kDim>;
-  values += lane_rows<kBytes>();
+/// Adds 16 weighted values of a slab of 32 columns. `values`: address of their rows.
+template <CacheType kType, int kDim>
+__device__ __forceinline__ void weigh_halves(const Weights& weights, uint32_t values, int slab, float4 (&sums)[4]) {
+  values += lane_rows<kCacheRowBytes<kType, kDim>>() + slab * 64;
 #pragma unroll
-  for (int columns = 0; columns < kDim; columns += 16) {
-    float4 sums[2] = {};
-#pragma unroll
-    for (int i = 0; i < kChunkKeys / 16; ++i) {
-      uint32_t value[4];
-      load_matrices_transposed(value, values + i * 16 * kBytes + columns * 2);
-      sums[0] = multiply_halves<kType>(weights[i], value[0], value[1], sums[0]);
-      sums[1] = multiply_halves<kType>(weights[i], value[2], value[3], sums[1]);
-    }
-    add_chunk<kOrder>(running, columns / 8, sums[0], factors);
-    add_chunk<kOrder>(running, columns / 8 + 1, sums[1], factors);
+  for (int i = 0; i < 2; ++i) {
+    uint32_t value[4];
+    load_matrices_transposed(value, values + i * 32);
+    sums[2 * i] = multiply_halves<kType>(weights, value[0], value[1], sums[2 * i]);
+    sums[2 * i + 1] = multiply_halves<kType>(weights, value[2], value[3], sums[2 * i + 1]);
   }
 }
 

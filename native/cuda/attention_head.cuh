@@ -38,17 +38,19 @@ class Head {
   static constexpr int kGroups = Lane::kGroups;
 
  public:
-  using Angles = float4[kGroups];  // cosines of two pairs, then their sines
+  struct Angles {
+    float4 of_group[kGroups];  // cosines of two pairs, then their sines
+  };
 
   /// cos, sin: tables of the position.
   __device__ static void load_angles(const Lane& lane, const float* cos, const float* sin, Angles& angles) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      angles[i] = make_float4(1, 1, 0, 0);
+      angles.of_group[i] = make_float4(1, 1, 0, 0);
       if (!lane.rotates(i)) continue;
       const float2 c = __ldg(reinterpret_cast<const float2*>(cos + lane.pair(i)));
       const float2 s = __ldg(reinterpret_cast<const float2*>(sin + lane.pair(i)));
-      angles[i] = make_float4(c.x, c.y, s.x, s.y);
+      angles.of_group[i] = make_float4(c.x, c.y, s.x, s.y);
     }
   }
 
@@ -89,7 +91,7 @@ class Head {
   __device__ void rotate(const Lane& lane, const Angles& angles) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const float4 angle = angles[i];
+      const float4 angle = angles.of_group[i];
       float4& v = values_[i];
       if (lane.joins_halves(i)) {
         turn(v.x, v.z, angle.x, angle.z);

@@ -1,132 +1,227 @@
-// Attention of many rows: a thread block walks the keys of 64 queries, 16 a warp, with the next chunk on its way while
-// one is used. Splits of 128 keys are added as in attention_split.cu, so that a row has the same bits.
+// Attention of many rows: a thread block walks the keys of 64 queries, 16 a warp, a split of 128 at a time. The next
+// keys load while values are weighed, the next values while keys are scored. Sums are those of attention_split.cu, so
+// that a row has the same bits.
 #include "attention_tile.cuh"
 
 namespace pilotfish::cuda {
 namespace {
 
 constexpr int kBlockQueries = kAttentionWarps * kTileQueries;
-constexpr int kWarpKeys = kChunkKeys / kAttentionWarps;  // that a warp loads
+static_assert(kAttentionWarps == kSplitChunks, "a warp loads a chunk");
 
-/// Shared memory: queries, two stages of keys and values, then each thread's totals over splits.
+/// What registers leave room for.
+template <int kDim>
+inline constexpr int kBlocksOfSm = kDim > 128 ? 1 : 2;
+
+/// Shared memory: queries, then keys and values of a split, and their scales where there are some.
 template <CacheType kType, int kDim>
-struct Layout {
-  static constexpr int kChunkBytes = kChunkKeys * kCacheRowBytes<kType, kDim>;
-  static constexpr int kStages = kBlockQueries * kQueryBytes<kDim>;
-  static constexpr int kTotals = kStages + 2 * 2 * kChunkBytes;
-  static constexpr int kBytes = kTotals + kDim / 8 * kAttentionThreads * 16;
-
-  __host__ __device__ static constexpr int keys(int stage) { return kStages + stage * 2 * kChunkBytes; }
-  __host__ __device__ static constexpr int values(int stage) { return keys(stage) + kChunkBytes; }
+struct PrefillLayout {
+  static constexpr int kRowBytes = kCacheRowBytes<kType, kDim>;
+  static constexpr int kKeys = kBlockQueries * kQueryBytes<kDim>;
+  static constexpr int kValues = kKeys + kSplitKeys * kRowBytes;
+  static constexpr int kScales = kValues + kSplitKeys * kRowBytes;
+  static constexpr int kBytes = kScales + (kHasScales<kType> ? 2 * kSplitKeys * 4 : 0);
 };
 
-/// Results over all splits so far, of a thread's part of its warp's queries.
+/// A warp's queries on their way through the splits of their keys.
 template <CacheType kType, int kDim>
-class Totals {
+class PrefillWarp {
+  using Shared = PrefillLayout<kType, kDim>;
+  /// Wide heads leave no registers for the queries.
+  using Queries = std::conditional_t<(kDim > 128), SharedQueries<kDim>, HeldQueries<kDim>>;
+
  public:
-  __device__ explicit Totals(uint8_t* shared)
-      : values_(reinterpret_cast<float4*>(shared + Layout<kType, kDim>::kTotals) + threadIdx.x) {
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) values_[i * kAttentionThreads] = float4{};
+  __device__ PrefillWarp(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const KeyRange& seen,
+                         uint8_t* shared)
+      : a_(a),
+        tile_(tile),
+        rule_(a.shape),
+        block_seen_(seen),
+        shared_(shared),
+        at_(shared_address(shared)),
+        warp_(threadIdx.x / kWarpSize),
+        lane_(threadIdx.x % kWarpSize),
+        seen_(tile.all_keys(a, tiling, first_query(), kTileQueries)),
+        rows_{tile.keys(a, tiling, first_query() + lane_ / 4), tile.keys(a, tiling, first_query() + lane_ / 4 + 8)} {
+    load_queries<kDim, kTileQueries>(a, tiling, tile, first_query(), queries_at());
   }
 
-  __device__ void add(Running<kDim>& running) {
-    const Join factors[2] = {join(softmax_[0], running.softmax[0]), join(softmax_[1], running.softmax[1])};
+  /// Finds this warp's chunk of the split that is loaded next; there may be none.
+  __device__ void find(int split) {
+    next_cell_ = lane_cell(a_, tile_, block_seen_, split * kSplitKeys + warp_ * kChunkKeys);
+    has_next_ = split * kSplitKeys <= block_seen_.last;
+  }
+  __device__ void load_keys() {
+    load(a_.key_cache, Shared::kKeys);
+    if constexpr (kHasScales<kType>) scales_ = LaneScales(a_, next_cell_, tile_.kv_head);
+  }
+  __device__ void load_values() const { load(a_.value_cache, Shared::kValues); }
+  __device__ void store_scales() const {
+    if constexpr (!kHasScales<kType>) return;
+    scales_.template store<kType>(scales(false), scales(true), threadIdx.x);
+  }
+
+  /// Once the queries have landed.
+  __device__ void begin() {
+    queries_.read(queries_at());
+    query_sums_ = sums_of_queries<kType, kDim>(queries_);
+  }
+
+  __device__ void score(int split) {
 #pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
-      float4& total = values_[i * kAttentionThreads];
-      const float4& part = running.values[i];
-      total = make_float4(joined(factors[0], total.x, part.x), joined(factors[0], total.y, part.y),
-                          joined(factors[1], total.z, part.z), joined(factors[1], total.w, part.w));
+    for (int chunk = 0; chunk < kSplitChunks; ++chunk) {
+      if (!has_keys(split, chunk)) continue;
+      score_chunk<kType, kDim>(queries_, query_sums_, at_ + Shared::kKeys + chunk * kChunkKeys * Shared::kRowBytes,
+                               scales(false) + chunk * kChunkKeys, scores_[chunk]);
     }
-    running.clear();
   }
 
-  __device__ void write(const PagedAttention& a, const Tiling& tiling, const Tile& tile, int first_query) const {
-    const int lane = threadIdx.x % kWarpSize;
+  __device__ void soften_split(int split) {
+    const int first_key = split * kSplitKeys, last_key = first_key + kSplitKeys - 1;
+    const bool sees_all = __all_sync(
+        ~0u, max(rows_[0].first, rows_[1].first) <= first_key && min(rows_[0].last, rows_[1].last) >= last_key);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = first_query + lane / 4 + half * 8;
-      if (!tile.has(tiling, query)) continue;
-      const size_t index = tile.index(a, tiling, query);
+      Softmax part;
+      float most = -INFINITY;
+#pragma unroll
+      for (int chunk = 0; chunk < kSplitChunks; ++chunk) {
+        if (!has_keys(split, chunk)) continue;
+        float (&scores)[kChunkKeys / 4] = scores_[chunk][half];
+        rule_.cap(scores);
+        if (!sees_all) hide(scores, rows_[half], first_key + chunk * kChunkKeys);
+        most = fmaxf(most, largest(scores));
+      }
+      part.maximum = quad_max(most) * rule_.factor;
+#pragma unroll
+      for (int chunk = 0; chunk < kSplitChunks; ++chunk) {
+        uint32_t pairs[kChunkKeys / 8] = {};
+        if (has_keys(split, chunk)) {
+          part.sum = __fadd_rn(part.sum, soften<kType>(scores_[chunk][half], rule_.factor, part.maximum,
+                                                       scales(true) + chunk * kChunkKeys, pairs));
+        }
+#pragma unroll
+        for (int i = 0; i < kChunkKeys / 8; ++i) weights_[chunk * 2 + i / 2][i % 2 * 2 + half] = pairs[i];
+      }
+      part.sum = quad_sum(part.sum);
+      factors_[half] = join(softmax_[half], part);
+    }
+  }
+
+  __device__ void weigh_values(int split) {
+    float4 offsets = {};
+#pragma unroll
+    for (int step = 0; step < kSplitKeys / 16; ++step) add_weights<kType>(weights_[step], offsets);
+#pragma unroll
+    for (int slab = 0; slab < kDim / 32; ++slab) {
+      float4 sums[4] = {};
+#pragma unroll
+      for (int step = 0; step < kSplitKeys / 16; ++step) {
+        if (!has_keys(split, step / 2)) continue;
+        weigh<kType, kDim>(weights_[step], at_ + Shared::kValues + step * 16 * Shared::kRowBytes, slab, sums);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        take_offset<kType>(offsets, sums[i]);
+        float4& total = totals_[slab][i];
+        total = make_float4(joined(factors_[0], total.x, sums[i].x), joined(factors_[0], total.y, sums[i].y),
+                            joined(factors_[1], total.z, sums[i].z), joined(factors_[1], total.w, sums[i].w));
+      }
+    }
+  }
+
+  __device__ void write(const Tiling& tiling) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_query() + lane_ / 4 + half * 8;
+      if (!tile_.has(tiling, query)) continue;
+      const size_t index = tile_.index(a_, tiling, query);
       const float inverse = kValueUnit<kType> / softmax_[half].sum;
 #pragma unroll
-      for (int i = 0; i < kDim / 8; ++i) {
-        const float4& total = values_[i * kAttentionThreads];
-        const int columns[2] = {kept_column<kType, kDim>(i, 0), kept_column<kType, kDim>(i, 1)};
-        if (columns[0] < a.shape.head_dim)
-          write_result(a, index, columns[0], (half == 0 ? total.x : total.z) * inverse);
-        if (columns[1] < a.shape.head_dim)
-          write_result(a, index, columns[1], (half == 0 ? total.y : total.w) * inverse);
+      for (int slab = 0; slab < kDim / 32; ++slab) {
+#pragma unroll
+        for (int piece = 0; piece < kPieces<kType>; ++piece) {
+          const int column = piece_column<kType, kDim>(slab, piece);
+          if (column >= a_.shape.head_dim) continue;
+          write_result(a_, index, column, scaled(piece_of<kType>(totals_[slab], half, piece), inverse));
+        }
       }
     }
   }
 
  private:
-  Softmax softmax_[2] = {{-INFINITY, 0.0f}, {-INFINITY, 0.0f}};
-  float4* values_;
+  __device__ int first_query() const { return warp_ * kTileQueries; }
+  __device__ uint32_t queries_at() const { return at_ + first_query() * kQueryBytes<kDim>; }
+  __device__ float* scales(bool of_values) const {
+    return reinterpret_cast<float*>(shared_ + Shared::kScales) + (of_values ? kSplitKeys : 0);
+  }
+  /// Whether any of the warp's queries sees any of a chunk; the same in all lanes.
+  __device__ bool has_keys(int split, int chunk) const {
+    const int first_key = split * kSplitKeys + chunk * kChunkKeys;
+    return first_key <= seen_.last && first_key + kChunkKeys > seen_.first;
+  }
+  __device__ void load(const void* pool, int place) const {
+    if (has_next_) {
+      const int offset = next_cell_ < 0 ? next_cell_ : row_offset<kType>(a_, next_cell_, tile_.kv_head);
+      load_rows<kType, kDim, kChunkKeys>(a_, pool, offset, 0, at_ + place + warp_ * kChunkKeys * Shared::kRowBytes);
+    }
+    commit_copies();
+  }
+
+  const PagedAttention& a_;
+  const Tile& tile_;
+  const ScoreRule rule_;
+  const KeyRange block_seen_;
+  uint8_t* shared_;
+  uint32_t at_;
+  int warp_;
+  int lane_;
+  const KeyRange seen_;
+  const KeyRange rows_[2];  // that the lane's queries see
+  int next_cell_ = kNoKey;  // of this lane's key in the chunk that is loaded next
+  bool has_next_ = false;
+  LaneScales scales_;
+  Queries queries_;
+  float4 query_sums_;
+  Scores scores_[kSplitChunks];
+  Weights weights_[kSplitKeys / 16];
+  Join factors_[2];
+  Softmax softmax_[2];
+  float4 totals_[kDim / 32][4] = {};
 };
 
 template <CacheType kType, int kDim>
-__device__ LaneScales load_stage(const PagedAttention& a, const Tile& tile, const KeyRange& seen, int chunk, int stage,
-                                 uint32_t at) {
-  const int first = threadIdx.x / kWarpSize * kWarpKeys;
-  const int cell = lane_cell(a, tile, seen, chunk * kChunkKeys);
-  const int offset = cell < 0 ? cell : row_offset<kType>(a, cell, blockIdx.y);
-  load_rows<kType, kDim, kWarpKeys>(a, a.key_cache, offset, first, at + Layout<kType, kDim>::keys(stage));
-  load_rows<kType, kDim, kWarpKeys>(a, a.value_cache, offset, first, at + Layout<kType, kDim>::values(stage));
-  if constexpr (kHasScales<kType>) return LaneScales(a, cell, blockIdx.y);
-  return LaneScales();
-}
-
-template <CacheType kType, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads)
+__global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
     prefill_attention_kernel(const __grid_constant__ PagedAttention a, const __grid_constant__ Tiling tiling) {
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ float scales[2][2][kChunkKeys];  // of a stage's keys and values
   let_dependents_start();
   wait_for_predecessors();
   // The last tiles have the most keys: they go first.
   const Tile tile(a, tiling, gridDim.x - 1 - blockIdx.x, blockIdx.y);
   if (tile.num_rows == 0) return;
-  const uint32_t at = shared_address(shared);
-  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize, first_query = warp * kTileQueries;
   const KeyRange seen = tile.all_keys(a, tiling, 0, kBlockQueries);
-  const KeyRange mine = tile.all_keys(a, tiling, first_query, kTileQueries);
-  const KeyRange rows[2] = {tile.keys(a, tiling, first_query + lane / 4),
-                            tile.keys(a, tiling, first_query + lane / 4 + 8)};
-  const uint32_t queries = at + first_query * kQueryBytes<kDim>;
-  load_queries<kDim, kTileQueries>(a, tiling, tile, first_query, queries);
-  const int first_chunk = seen.first / kChunkKeys, last_chunk = seen.last / kChunkKeys;
-  LaneScales upcoming = load_stage<kType, kDim>(a, tile, seen, first_chunk, 0, at);
-  commit_copies();
-  // Every warp has all scales of a chunk: one writes them.
-  const auto store_scales = [&](int stage) {
-    if (kHasScales<kType> && warp == 0) upcoming.store<kType>(scales[stage][0], scales[stage][1], lane);
-  };
-  store_scales(0);
-
-  Totals<kType, kDim> totals(shared);
-  Running<kDim> running;
-  running.clear();
-  for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
-    const int stage = (chunk - first_chunk) % 2;
-    if (chunk < last_chunk) upcoming = load_stage<kType, kDim>(a, tile, seen, chunk + 1, 1 - stage, at);
-    commit_copies();
+  const int first = seen.first / kSplitKeys, last = seen.last / kSplitKeys;
+  PrefillWarp<kType, kDim> warp(a, tiling, tile, seen, shared);
+  warp.find(first);
+  warp.load_keys();
+  warp.load_values();
+  for (int split = first; split <= last; ++split) {
+    warp.store_scales();
+    warp.find(split + 1);
     wait_for_copies<1>();
-    __syncthreads();
-    const int first_key = chunk * kChunkKeys;
-    if (first_key <= mine.last && first_key + kChunkKeys > mine.first) {
-      const ChunkPlace place = {at + Layout<kType, kDim>::keys(stage), at + Layout<kType, kDim>::values(stage),
-                                scales[stage][0], scales[stage][1]};
-      attend_chunk<kType, Order::kLater, kDim>(queries, place, first_key, rows, {a.shape.scale, a.shape.softcap}, true,
-                                               running, [] {});
-    }
-    if (chunk % kSplitChunks == kSplitChunks - 1 || chunk == last_chunk) totals.add(running);
-    store_scales(1 - stage);
-    __syncthreads();
+    __syncthreads();  // keys are there
+    if (split == first) warp.begin();
+    warp.score(split);
+    __syncthreads();  // nobody is at the keys any more
+    warp.load_keys();
+    warp.soften_split(split);
+    wait_for_copies<1>();
+    __syncthreads();  // values are there
+    warp.weigh_values(split);
+    __syncthreads();  // nobody is at the values any more
+    warp.load_values();
   }
-  totals.write(a, tiling, tile, first_query);
+  warp.write(tiling);
 }
 
 }  // namespace
@@ -135,8 +230,8 @@ cudaError_t launch_prefill_attention(const PagedAttention& attention, cudaStream
   const Tiling tiling = Tiling::of(attention, kBlockQueries, KeyPart::kAll);
   const dim3 grid(tiling.num_tiles, attention.shape.num_kv_heads);
   return for_cache(attention, [&]<CacheType kType, int kDim>() {
-    return launch_early(prefill_attention_kernel<kType, kDim>, grid, kAttentionThreads, Layout<kType, kDim>::kBytes,
-                        stream, attention, tiling);
+    return launch_early(prefill_attention_kernel<kType, kDim>, grid, kAttentionThreads,
+                        PrefillLayout<kType, kDim>::kBytes, stream, attention, tiling);
   });
 }
 

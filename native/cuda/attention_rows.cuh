@@ -14,8 +14,8 @@ inline bool is_valid(const PagedAttention& a) {
                         shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim;
   const bool scales_fit =
       !has_scales(a.cache_type) || (shape.head_dim % 16 == 0 && a.block_size * shape.num_kv_heads % 8 == 0);
-  return heads_fit && dims_fit && scales_fit && a.cache_type != CacheType::kF32 && a.num_rows > 0 && a.num_seqs > 0 &&
-         a.max_blocks > 0 && a.block_size > 0;
+  return heads_fit && dims_fit && scales_fit && shape.scale > 0 && a.cache_type != CacheType::kF32 && a.num_rows > 0 &&
+         a.num_seqs > 0 && a.max_blocks > 0 && a.block_size > 0;
 }
 
 struct SequenceRows {

@@ -1,5 +1,5 @@
-// Attention of few rows: thread blocks share the keys. A split of 128 keys is a chunk for each of four warps; the block
-// of the last split adds all, in order. Passes of up to kMostFoldedRows rows need no kernel before this one.
+// Attention of few rows: thread blocks share the keys by splits of 128; the block of the last split adds all, in order.
+// Passes of up to kMostFoldedRows rows need no kernel before this one.
 #include <algorithm>
 
 #include "attention_split_block.cuh"
@@ -39,17 +39,16 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
     split_attention_kernel(const __grid_constant__ PagedAttention a, const __grid_constant__ Shares shares,
                            int num_splits) {
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ SplitResults results;
   __shared__ int8_t row_of_bit[FreshRows::kMaskBits];
   let_dependents_start();
   // What the pass was given and what the cache held before it is read ahead.
   const int num_common = shares.common.num_blocks();
-  const bool is_common = static_cast<int>(blockIdx.x) < num_common;
+  const bool is_common = static_cast<int>(blockIdx.y) < num_common;
   const Share& share = is_common ? shares.common : shares.rest;
   const Tiling& tiling = share.tiling;
-  const int block_index = blockIdx.x - (is_common ? 0 : num_common), column = block_index % share.num_columns;
+  const int block_index = blockIdx.y - (is_common ? 0 : num_common), column = block_index % share.num_columns;
   if (is_surely_idle(a, tiling.part, column)) return;
-  const Tile tile(a, tiling, block_index / share.num_columns, blockIdx.y);
+  const Tile tile(a, tiling, block_index / share.num_columns, blockIdx.x);
   if (tile.num_rows == 0) return;
   const KeyRange seen = tile.all_keys(a, tiling, 0, kTileQueries);
   const int last = seen.last / kSplitKeys;
@@ -57,11 +56,16 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   if (split > last) return;
   const FreshRows rows(a, tile, row_of_bit);
   SplitBlock<kType, kDim> block(a, tiling, tile, rows, seen, num_splits, shared);
+  if (!block.is_there(split)) wait_for_predecessors();
+  block.find(split);
+  block.load_keys();
+  block.load_values();
+  HeldQueries<kDim> queries;
+  float4 query_sums = {};
   // One copy of every step, whichever split it is: what a block runs once comes from memory instruction by instruction.
   for (bool is_first = true;; is_first = false) {
-    if (!block.is_there(split)) wait_for_predecessors();
-    block.load(split);
-    block.prefetch(split + share.num_columns);
+    block.find(split + share.num_columns);
+    block.prefetch();
     if (rows.are_made_here()) {
       FreshHeads<kType, kDim, SplitLayout<kType, kDim>> fresh(a, tiling, tile, rows, split, seen.last, is_first,
                                                               shared);
@@ -75,14 +79,29 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
       load_queries<kDim, kWarpQueries>(a, tiling, tile, first_query,
                                        shared_address(shared) + first_query * kQueryBytes<kDim>);
       commit_copies();
-      commit_copies();  // attend() leaves the last group to land later: an empty one here
+      commit_copies();  // the last group may land later below: an empty one here
     }
-    block.attend(split, results);
-    if (split == last && !is_common) return block.finish(results);
-    block.send(split, results);
+    block.store_scales();
+    wait_for_copies<1>();
+    __syncthreads();  // keys and queries are there
+    if (is_first) {
+      queries.read(shared_address(shared));
+      query_sums = sums_of_queries<kType, kDim>(queries);
+    }
+    block.score(split, queries, query_sums);
+    __syncwarp();
+    block.load_keys();
+    __syncthreads();  // maxima are there
+    block.soften_chunk(split);
+    wait_for_copies<1>();
+    __syncthreads();  // values and weights are there
+    block.weigh_values(split);
+    if (split == last && !is_common) return block.finish();
+    block.send(split);
     split += share.num_columns;
     if (split > last) return;
-    __syncthreads();
+    __syncthreads();  // nobody is at values or weights any more
+    block.load_values();
   }
 }
 
@@ -107,7 +126,9 @@ cudaError_t launch_split_attention(const PagedAttention& a, cudaStream_t stream)
     };
     Shares shares = {{}, share(a.tree_mask ? KeyPart::kOwn : KeyPart::kAll)};
     if (a.tree_mask && num_splits > 1) shares.common = share(KeyPart::kCommon);
-    const dim3 grid(shares.common.num_blocks() + shares.rest.num_blocks(), a.shape.num_kv_heads);
+    // Blocks of one multiprocessor lie far apart in the grid: with heads side by side they are of different columns,
+    // some of which have a split more.
+    const dim3 grid(a.shape.num_kv_heads, shares.common.num_blocks() + shares.rest.num_blocks());
     return launch_early(split_attention_kernel<kType, kDim>, grid, kAttentionThreads, SplitLayout<kType, kDim>::kBytes,
                         stream, a, shares, num_splits);
   });

@@ -88,6 +88,16 @@ __device__ __forceinline__ void prefetch_bulk(const void* source, int num_bytes)
 }
 #endif
 
+__device__ __forceinline__ uint32_t load_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
+__device__ __forceinline__ void store_word(uint32_t target, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(target), "r"(word) : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32_t target, const float4& value) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(target), "f"(value.x), "f"(value.y), "f"(value.z),
                "f"(value.w)
@@ -103,6 +113,10 @@ __device__ __forceinline__ void store_relaxed(float4* target, const float4& valu
   asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(value.x), "f"(value.y),
                "f"(value.z), "f"(value.w)
                : "memory");
+}
+
+__device__ __forceinline__ void store_relaxed(float2* target, const float2& value) {
+  asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(target), "f"(value.x), "f"(value.y) : "memory");
 }
 
 __device__ __forceinline__ float4 load_relaxed(const float4* source) {

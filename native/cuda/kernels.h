@@ -182,8 +182,8 @@ struct PagedAttention {
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
 
 /// Normalises and rotates the rows' queries and keys, writes keys and values into the cache and attends over it. A
-/// row's bits depend on its query and on the keys and values it sees, in their order, alone: keys are taken by 32 with
-/// a softmax of their own, by 128 into a split, and splits are added in order, whoever computes them. Reads ahead: the
+/// row's bits depend on its query and on the keys and values it sees, in their order, alone: 128 keys are a split with a
+/// softmax of its own, and splits are added in order, whoever computes them. Reads ahead: the
 /// inputs but qkv, and the slots of the cache that this pass does not write, must be complete before the first kernel
 /// of the pass is launched.
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);

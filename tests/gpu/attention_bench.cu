@@ -2,6 +2,7 @@
 // graph, each with a cache of its own, beside what reading the cache takes at least. Usage: attention_bench
 #include <cmath>
 
+#include "attention_tile.cuh"
 #include "gpu_test.h"
 #include "graph_timer.h"
 
@@ -9,7 +10,6 @@ namespace pilotfish::cuda::test {
 namespace {
 
 constexpr int kHeadDim = 128, kBlockSize = 32, kMaxBlocks = 128, kWarmReplays = 3, kReplays = 15;
-constexpr int kMaxRows = 64;
 
 struct Model {
   const char* name;
@@ -17,28 +17,31 @@ struct Model {
   int num_layers;
 };
 
+/// What of an attention operator is timed.
+enum class Part { kAll, kPrefillKernel };
+
 class Layers {
  public:
-  Layers(const Model& model, CacheType cache)
+  Layers(const Model& model, CacheType cache, int max_rows)
       : model_(model),
         cache_(cache),
         shape_{model.num_heads, model.num_heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0},
-        qkv_(random_floats(size_t{kMaxRows} * 3 * model.num_heads * kHeadDim, 5)),
+        qkv_(repeated(random_floats(size_t{64} * 3 * model.num_heads * kHeadDim, 5), max_rows / 64)),
         angles_(random_floats(size_t{kMaxBlocks} * kBlockSize * kHeadDim / 2, 6)),
-        queries_(size_t{kMaxRows} * model.num_heads * kHeadDim),
-        out_(size_t{kMaxRows} * model.num_heads * kHeadDim),
+        queries_(size_t(max_rows) * model.num_heads * kHeadDim),
+        out_(size_t(max_rows) * model.num_heads * kHeadDim),
         halves_(out_.size()),
-        partials_(attention_partial_bytes(shape_, kMaxRows, kMaxBlocks, kBlockSize) / sizeof(float)),
+        partials_(attention_partial_bytes(shape_, max_rows, kMaxBlocks, kBlockSize) / sizeof(float)),
         table_(table()) {
     CUDA_CHECK(read_device_limits(&limits_));
     for (int i = 0; i < 2 * model.num_layers; ++i) pools_.emplace_back(kMaxBlocks * kBlockSize * row_bytes()).clear();
   }
 
   /// Microseconds a layer.
-  double time(int rows, int context, bool is_tree) const {
+  double time(int rows, int context, bool is_tree, Part part = Part::kAll) const {
     std::vector<int32_t> positions(rows);
     std::vector<uint64_t> masks(rows);
-    for (int i = 0; i < rows; ++i) positions[i] = context + i, masks[i] = ~uint64_t{0} >> (63 - i);
+    for (int i = 0; i < rows; ++i) positions[i] = context + i, masks[i] = ~uint64_t{0} >> (63 - i % 64);
     const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
         contexts(std::vector<int32_t>{context});
     const DeviceArray<uint64_t> mask(masks);
@@ -66,20 +69,27 @@ class Layers {
         a.out = out_.get();
         a.halves_out = halves_.get();
         a.num_sms = limits_.num_sms;
-        CUDA_CHECK(launch_paged_attention(a, stream));
+        CUDA_CHECK(part == Part::kAll ? launch_paged_attention(a, stream) : launch_prefill_attention(a, stream));
       }
     };
     return 1000 * time_graph(enqueue, kWarmReplays, kReplays) / model_.num_layers;
   }
 
   double cache_megabytes(int context) const { return 2e-6 * static_cast<double>(context * row_bytes()); }
+  /// Of a causal pass without context.
+  double tera_operations(int rows) const { return 4e-12 * kHeadDim * model_.num_heads * (0.5 * rows * (rows + 1.0)); }
 
  private:
-  size_t row_bytes() const { return static_cast<size_t>(model_.num_heads) * cache_row_bytes(cache_, kHeadDim); }
+  size_t row_bytes() const { return model_.num_heads * cache_row_bytes(cache_, kHeadDim); }
   static std::vector<int32_t> table() {
     std::vector<int32_t> table(kMaxBlocks);
     for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
     return table;
+  }
+  static std::vector<float> repeated(const std::vector<float>& values, int times) {
+    std::vector<float> all;
+    for (int i = 0; i < times; ++i) all.insert(all.end(), values.begin(), values.end());
+    return all;
   }
 
   DeviceLimits limits_;
@@ -95,14 +105,24 @@ class Layers {
   std::vector<DeviceArray<uint8_t>> pools_;
 };
 
-void print(const Model& model, CacheType cache) {
-  const Layers layers(model, cache);
-  std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d  tree of 8\n", model.name, name_of(cache), 1, 2, 8, 16,
-              64);
+void print_few_rows(const Model& model, CacheType cache) {
+  const Layers layers(model, cache, 64);
+  std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d %8d  tree of 8\n", model.name, name_of(cache), 1, 2, 4,
+              8, 16, 64);
   for (const int context : {64, 512, 2048, 3900}) {
     std::printf("after %4d tokens, %6.2f MB:       ", context, layers.cache_megabytes(context));
-    for (const int rows : {1, 2, 8, 16, 64}) std::printf(" %8.2f", layers.time(rows, context, false));
+    for (const int rows : {1, 2, 4, 8, 16, 64}) std::printf(" %8.2f", layers.time(rows, context, false));
     std::printf(" %8.2f\n", layers.time(8, context, true));
+  }
+  std::fflush(stdout);
+}
+
+void print_prompts(const Model& model, CacheType cache) {
+  const Layers layers(model, cache, 4096);
+  for (const int rows : {512, 2048, 4096}) {
+    const double all = layers.time(rows, 0, false), kernel = layers.time(rows, 0, false, Part::kPrefillKernel);
+    std::printf("%-6s %-5s prompt of %4d: %8.1f us a layer, %8.1f without rotation and cache writes, %6.1f TFLOP/s\n",
+                model.name, name_of(cache), rows, all, kernel, 1e6 * layers.tera_operations(rows) / kernel);
   }
   std::fflush(stdout);
 }
@@ -114,10 +134,9 @@ int main() {
   using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
+  for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print_prompts({"7B", 32, 4}, cache);
   for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {
-    for (const CacheType cache : kCacheTypes) {
-      if (cache != CacheType::kF32) print(model, cache);
-    }
+    for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print_few_rows(model, cache);
   }
   return 0;
 }

@@ -43,6 +43,9 @@ void test_shapes() {
   AttentionShape uneven = layer(64, 64);
   uneven.num_kv_heads = 4;
   CHECK_EQ(refusal(uneven), "num_heads is 6, not a multiple of num_kv_heads, 4");
+  AttentionShape turned = layer(64, 64);
+  turned.scale = -0.125f;
+  CHECK_EQ(refusal(turned), "scale is -0.125, not above 0 as the CUDA kernels need");
 }
 
 void test_caches() {

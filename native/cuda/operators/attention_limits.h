@@ -13,6 +13,7 @@ inline void require_kernels(const AttentionShape& shape) {
   require(shape.head_dim % 8 == 0, "head_dim is ", shape.head_dim, ", not a multiple of 8 as the CUDA kernels need");
   require(shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim, "rotary_dim is ", shape.rotary_dim,
           ", not a multiple of 4, as the CUDA kernels need, and at most head_dim, ", shape.head_dim);
+  require(shape.scale > 0, "scale is ", shape.scale, ", not above 0 as the CUDA kernels need");
 }
 
 inline void require_kernels(const AttentionShape& shape, CacheType cache) {
