@@ -17,7 +17,10 @@ MlpRows::MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_r
       states_(head.device(), TreePass::kMaxRows, head.entry().state_size) {
   const HeadEntry& entry = head.entry();
   void* ids = ids_.data();
-  if (head.device()) ids = device_ids_.emplace(head.device(), sizeof(int32_t) * max_rows).data();
+  if (head.device()) {
+    ids = device_ids_.emplace(head.device(), sizeof(int32_t) * max_rows).data();
+    head.device()->upload(ids, ids_.data(), sizeof(int32_t) * max_rows);
+  }
   const RowGraph::Port tokens("input_ids", RowPort::Rows{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, ids, 0, max_rows});
   for (int32_t stage = 0; stage < entry.num_predictions; ++stage) {
     const RowGraph::Port state =
