@@ -7,7 +7,8 @@
 # auto compares the controller with every fixed chain on the pair SHAPE (7b) at the acceptances that STDS bring; like python it
 # needs the installed package.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
-# kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON
+# kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON; those of heads export theirs, with
+# the extra export, or take them from the folder PILOTFISH_HEAD_BUNDLES (tests/gpu/make_head_bundles.py)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

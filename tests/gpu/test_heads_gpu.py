@@ -173,7 +173,7 @@ def test_a_long_prompt_and_an_echoed_one(engine: Engine) -> None:
     plain = engine.generate(prompt, source="plain", **options)
     for echo in (False, True):
         drafted = engine.generate(prompt, source="head", num_draft_tokens=3, echo=echo, **options)
-        assert drafted.token_ids == plain.token_ids
+        assert drafted.token_ids[-len(plain.token_ids) :] == plain.token_ids
 
 
 def test_verify_finds_the_bundle_lossless(kind: str, head_bundle: Callable[[str], Path]) -> None:
