@@ -1,5 +1,6 @@
 // Where the time of a pass goes: all layers of our kernels in one captured graph, with some of them left out (wrong
-// results, right bounds). Usage: layer_bench [7b | draft] [all]
+// results, right bounds); a step has the embedding, the output head and the choice of a token besides.
+// Usage: layer_bench [7b | draft] [all]
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -7,11 +8,12 @@
 #include "gpu_test.h"
 #include "graph_timer.h"
 #include "lowbit_format.cuh"
+#include "round_test.h"
 
 namespace pilotfish::cuda::test {
 namespace {
 
-constexpr int kHeadDim = 128, kBlockSize = 32, kMaxBlocks = 96, kWarmReplays = 5, kReplays = 40;
+constexpr int kHeadDim = 128, kBlockSize = 32, kMaxBlocks = 96, kVocabulary = 32000, kWarmReplays = 5, kReplays = 40;
 
 struct Sizes {
   const char* name;
@@ -47,7 +49,11 @@ enum Part {
   kDown = 32,
   kAll = 63,
   kRing = 64,
-  kKeep = 128
+  kKeep = 128,
+  kEmbedding = 256,
+  kHead = 512,
+  kChoice = 1024,
+  kEnds = kEmbedding | kHead | kChoice
 };
 
 class Model {
@@ -63,6 +69,7 @@ class Model {
     std::vector<int32_t> table(kMaxBlocks);
     for (int i = 0; i < kMaxBlocks; ++i) table[i] = i;
     CUDA_CHECK(cudaMemcpy(table_.get(), table.data(), table_.bytes(), cudaMemcpyHostToDevice));
+    ids_.clear();
   }
 
   void set(int rows, int context) const {
@@ -75,6 +82,10 @@ class Model {
   }
 
   void enqueue(int rows, int parts, cudaStream_t stream) const {
+    if (parts & kEmbedding) {
+      CUDA_CHECK(launch_embedding(head_, head_weight_.get(), ids_.get(), rows, 1, x_.get(),
+                                  {halves_.get(), norm_.get(), squares_.get()}, stream));
+    }
     for (int layer = 0; layer < sizes_.layers; ++layer) {
       if (parts & kQkv) linear(qkv_, layer * 4, rows, parts, stream);
       attention(layer, rows, parts, stream);
@@ -82,6 +93,8 @@ class Model {
       if (parts & kGateUp) linear(gate_up_, layer * 4 + 2, rows, parts, stream);
       if (parts & kDown) linear(down_, layer * 4 + 3, rows, parts, stream);
     }
+    if (parts & kHead) head(rows, stream);
+    if (parts & kChoice) choose(rows, stream);
   }
 
  private:
@@ -106,6 +119,35 @@ class Model {
     if (parts & kNorms && !reads_norm) linear.next = {halves_.get(), norm_.get(), squares_.get()};
     linear.partials = partials_.get();
     CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
+  }
+  /// As in a pass, where the rows that it reads are gathered: their norm is a kernel of its own.
+  void head(int rows, cudaStream_t stream) const {
+    CUDA_CHECK(launch_rms_norm(x_.get(), norm_.get(), 1e-5f, rows, sizes_.hidden, halves_.get(), stream));
+    LowbitLinear linear = {};
+    linear.shape = head_;
+    linear.plan = plan_lowbit_linear(head_, limits_);
+    linear.weights = head_weight_.get();
+    linear.x = halves_.get();
+    linear.out = logits_.get();
+    linear.output_type = OutputType::kF32;
+    linear.num_rows = rows;
+    linear.passes = Passes::kThroughCache;
+    linear.partials = partials_.get();
+    CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
+  }
+  void choose(int rows, cudaStream_t stream) const {
+    const LogitRows logits = {logits_.get(), rows, kVocabulary, kVocabulary};
+    if (rows == 1) {
+      CUDA_CHECK(launch_choose_likeliest(DraftStep{.rows = logits,
+                                                   .logit_ids = nullptr,
+                                                   .step = 0,
+                                                   .next = round_.inputs(),
+                                                   .target_ids = round_.target_ids()},
+                                         round_.memory(), stream));
+    } else {
+      CUDA_CHECK(launch_choose_likeliest(TargetChoice{.rows = logits, .target_ids = round_.target_ids()},
+                                         round_.memory(), stream));
+    }
   }
   void attention(int layer, int rows, int parts, cudaStream_t stream) const {
     PagedAttention a = {};
@@ -136,7 +178,7 @@ class Model {
   LowbitShape qkv_{WeightFormat::kInt4, sizes_.hidden, 3 * sizes_.hidden},
       o_{WeightFormat::kInt4, sizes_.hidden, sizes_.hidden},
       gate_up_{WeightFormat::kInt4, sizes_.hidden, 2 * sizes_.inner},
-      down_{WeightFormat::kInt4, sizes_.inner, sizes_.hidden};
+      down_{WeightFormat::kInt4, sizes_.inner, sizes_.hidden}, head_{WeightFormat::kInt8, sizes_.hidden, kVocabulary};
   std::vector<DeviceArray<uint8_t>> weights_;
   std::vector<DeviceArray<__half>> caches_;
   DeviceArray<float> x_ = filled<float>(64 * sizes_.hidden), wide_ = filled<float>(64 * 2 * sizes_.inner),
@@ -149,7 +191,10 @@ class Model {
   DeviceArray<float> splits_{attention_partial_bytes({sizes_.heads, sizes_.heads, kHeadDim, 0, false, 0, 0, 0, 0}, 64,
                                                      kMaxBlocks, kBlockSize) /
                              4};
-  DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64};
+  DeviceArray<uint8_t> head_weight_ = filled<uint8_t>(lowbit_weight_bytes(head_));
+  DeviceArray<float> logits_ = filled<float>(size_t{64} * kVocabulary);
+  DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64}, ids_{64};
+  Rounds round_{{settings_of(1, 0, 1, 0, 1)}, kVocabulary};
 };
 
 double time_model(const Model& model, int rows, int context, int parts) {
@@ -161,8 +206,12 @@ struct Variant {
   const char* name;
   int parts;
 };
-constexpr Variant kBrief[] = {{"all", kAll}, {"linears, norms", kAll & ~kAttention}};
-constexpr Variant kParts[] = {{"all, weights kept in L2", kAll | kKeep},
+constexpr Variant kBrief[] = {{"step", kAll | kEnds}, {"all", kAll}, {"linears, norms", kAll & ~kAttention}};
+constexpr Variant kParts[] = {{"step without choice", kAll | kEmbedding | kHead},
+                              {"all and embedding", kAll | kEmbedding},
+                              {"head alone", kHead},
+                              {"head and choice", kHead | kChoice},
+                              {"all, weights kept in L2", kAll | kKeep},
                               {"all, none resident", kAll | kRing},
                               {"no norms", kAll & ~kNorms},
                               {"linears alone", kQkv | kO | kGateUp | kDown},
