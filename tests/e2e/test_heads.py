@@ -266,8 +266,9 @@ def test_commands(bundle: Path, kind: str, cli: CommandLine, tmp_path: Path) -> 
     finished = cli("info", bundle, "--json", tmp_path / "info.json")
     assert f"head: {kind} from head" in finished.out
     assert json.loads((tmp_path / "info.json").read_text())["head"]["num_predictions"] == NUM_LEVELS
-    finished = cli("plan", bundle)
-    assert "head weights" in finished.out
+    for device in ("cpu", "cuda"):
+        finished = cli("plan", bundle, "--device", device)
+        assert "head weights" in finished.out
     finished = cli("run", bundle, "abc", "--raw", "--source", "head", "--draft-tokens", "3", "--explain")
     assert finished.exit_code == 0, finished.err
     assert "by the head" in finished.err

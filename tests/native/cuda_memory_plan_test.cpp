@@ -141,6 +141,50 @@ void test_a_7b_target_with_a_draft() {
   CHECK(plan(CacheType::kFp8, 2 * fitted.prefill_chunk).total_bytes > uint64_t{6} << 30);
 }
 
+Manifest with_head(const std::string& format, const std::string& cache) {
+  const std::string parts = R"("num_predictions": 0, "graphs": {@features@, @step@}, "cache":
+      {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "max_positions": 2048, "cache_dtype": ")" +
+                            cache + R"("})";
+  Manifest manifest = parse_manifest(tiny::with_head("eagle", parts), "/bundle");
+  manifest.draft.reset();
+  manifest.head->format = format;
+  manifest.head->tensors.push_back({"fc", TensorEntry::Type::kU8, {4096}, 0, 4096});
+  return manifest;
+}
+
+void test_a_head_is_counted() {
+  const Manifest manifest = with_head("int8", "f16");
+  Manifest without = manifest;
+  without.head.reset();
+  const pf_engine_info plan = plan_memory(manifest, cuda_options(1000, 0));
+  const pf_engine_info less = plan_memory(without, cuda_options(1000, 0));
+  CHECK_EQ(plan.has_head, 1);
+  CHECK(plan.head_weight_bytes >= 4096);
+  // Keys and values of its layer, and 64 rows of the target's stream.
+  CHECK_EQ(plan.head_cache_bytes, uint64_t{2} * 1024 * 2 * 16 * 2 + uint64_t{4} * 64 * manifest.target.hidden_size);
+  CHECK(plan.activation_bytes >= less.activation_bytes + 2 * kHeadSessionBytes);
+  CHECK_EQ(plan.total_bytes - less.total_bytes,
+           plan.head_weight_bytes + plan.head_cache_bytes + plan.activation_bytes - less.activation_bytes);
+  CHECK_ERROR(PF_UNSUPPORTED, "the head's weights are f32; the CUDA kernels have int4, int4_asym, int8 and f16",
+              plan_memory(with_head("f32", "f16"), cuda_options(64, 0)));
+  CHECK_ERROR(PF_UNSUPPORTED, "the head's cache is f32", plan_memory(with_head("int8", "f32"), cuda_options(64, 0)));
+}
+
+// Of rows of 192 columns, which are padded to 256, an odd number of tiles.
+void test_a_heads_repacked_weights_are_never_more_than_planned() {
+  HeadEntry head = *with_head("int4", "f16").head;
+  for (const uint64_t columns : {64, 192, 576, 4096}) {
+    for (const uint64_t rows : {columns, 3 * columns}) {
+      const uint64_t packed = (rows + 15) / 16 * ((columns + 63) / 64) * 576;
+      const uint64_t repacked = (rows + 31) / 32 * ((columns + 127) / 128) * 2304;
+      head.state_size = static_cast<int32_t>(columns);
+      head.tensors = {{"o", TensorEntry::Type::kU8, {int64_t(packed)}, 0, packed}};
+      CHECK(cuda_repacked_bytes(head) >= repacked);
+      CHECK(cuda_repacked_bytes(head) <= 2 * repacked + 1024);
+    }
+  }
+}
+
 void test_what_is_free_shortens_the_context() {
   const CudaDeviceInfo roomy = card(uint64_t{1} << 32);
   const pf_engine_info whole = plan_memory(kPair, cuda_options(0, 0), &roomy);
@@ -184,6 +228,8 @@ int main() {
   test_every_part_is_counted();
   test_repacked_weights_are_never_more_than_planned();
   test_a_7b_target_with_a_draft();
+  test_a_head_is_counted();
+  test_a_heads_repacked_weights_are_never_more_than_planned();
   test_what_is_free_shortens_the_context();
   test_what_does_not_fit_is_refused_with_numbers_and_remedy();
   test_the_device_option();
