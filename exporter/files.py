@@ -42,7 +42,7 @@ def check_output(out: Path, *, overwrite: bool) -> None:
             raise OptionError(f"{out} cannot be made: {above} is not a folder that may be written to")
         return
     if not overwrite:
-        raise OutputExistsError(f"{out} exists; choose another folder or pass overwrite")
+        raise OutputExistsError(f"{out} exists; choose another folder, or replace it: --overwrite, overwrite=True")
     if not out.is_dir() or (any(out.iterdir()) and not (out / "manifest.json").is_file()):
         raise OutputExistsError(f"{out} exists and is not a bundle; it is not overwritten")
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
-from .draft_vocabulary import DraftVocabulary, choose_ids
 from .errors import OptionError, UnsupportedModelError
 from .formats import FormatDecision, choose_formats, model_formats
 from .graph_file import write_graph
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
     from .manifest import TapReference
     from .options import ExportOptions
@@ -78,11 +78,14 @@ def export_model(
     tokenizer: TokenizerInfo,
     folder: Path,
     *,
-    taps: tuple[int, ...],
+    taps: tuple[int, ...] = (),
+    vocabulary: DraftVocabulary | None = None,
     options: ExportOptions,
     progress: Progress,
 ) -> ExportedModel:
-    """Writes `name`.onnx and `name`.bin into `folder`; taps: residual streams that the graph gives out for a head.
+    """Writes `name`.onnx and `name`.bin into `folder`.
+
+    taps: residual streams that the graph gives out for a head. vocabulary: the only ids that it scores.
 
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
@@ -94,7 +97,6 @@ def export_model(
     formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
     graph = trace(module)
     progress.advance()
-    vocabulary = _draft_vocabulary(checkpoint, tokenizer, options) if name == "draft" else None
     plan = fuse(
         graph,
         model_formats(formats),
@@ -130,14 +132,6 @@ def export_model(
         return exported
     progress.stage(f"compare {name} with torch", NUM_STEPS)
     return _compared(exported, tokenizer, options, progress)
-
-
-def _draft_vocabulary(
-    checkpoint: Checkpoint, tokenizer: TokenizerInfo, options: ExportOptions
-) -> DraftVocabulary | None:
-    limit = min(int(checkpoint.config.vocab_size), tokenizer.size)
-    text = options.draft_vocab_text
-    return choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=checkpoint.id)
 
 
 def _compared(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .bundle import MANIFEST, TOKENIZER, file_entry
+from .draft_vocabulary import DraftVocabulary, choose_ids
 from .errors import TokenizerError
 from .files import check_output, new_folder
 from .head_export import HeadSummary, export_head
@@ -58,65 +59,86 @@ def export(
     out = Path(out)
     options.check_parts(has_draft=draft is not None, has_head=head is not None)
     check_output(out, overwrite=options.overwrite)
-    checkpoints, head_checkpoint = _load(target, draft, head, progress)
-    tokenizer = _tokenizer(checkpoints["target"], options)
-    taps: tuple[int, ...] = ()
-    if head_checkpoint is not None:
-        taps = taps_of(head_checkpoint, int(checkpoints["target"].config.num_hidden_layers))
-    if draft is not None:
-        sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in checkpoints.items()}
-        check_pair(tokenizer, checkpoints["draft"].tokenizer, sizes["target"], sizes["draft"])
+    parts = _load(target, draft, head, options, progress)
     with new_folder(out) as folder:
-        (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
-        exported = {
-            name: export_model(
-                name,
-                checkpoint,
-                tokenizer,
-                folder,
-                taps=taps if name == "target" else (),
-                options=options,
-                progress=progress,
-            )
-            for name, checkpoint in checkpoints.items()
-        }
-        models = {name: model_entry(model, options) for name, model in exported.items()}
-        head_entry = head_summary = None
-        if head_checkpoint is not None:
-            head_entry, head_summary = export_head(
-                head_checkpoint, exported["target"], tokenizer, folder, options=options, progress=progress
-            )
-        progress.stage("write manifest", 1)
-        entry = _tokenizer_entry(folder, tokenizer)
-        manifest = Manifest(_versions(), entry, tokenizer.chat_template, models, head_entry)
-        (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        progress.advance()
+        manifest, models, head_summary = _write(parts, folder, options, progress)
         size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
-    summaries = tuple(model_summary(name, model, models[name]) for name, model in exported.items())
-    return ExportResult(out, size, manifest, summaries, head_summary)
+    return ExportResult(out, size, manifest, models, head_summary)
 
 
-def _load(
-    target: str, draft: str | None, head: str | None, progress: Progress
-) -> tuple[dict[str, Checkpoint], HeadCheckpoint | None]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is exported together, and fits together."""
+
+    models: dict[str, Checkpoint]  # "target" and perhaps "draft"
+    head: HeadCheckpoint | None
+    tokenizer: TokenizerInfo
+    taps: tuple[int, ...]  # residual streams of the target that the head reads
+    vocabulary: DraftVocabulary | None  # the only ids that the draft scores
+
+
+def _load(target: str, draft: str | None, head: str | None, options: ExportOptions, progress: Progress) -> _Parts:
     progress.stage("load", 1 + (draft is not None) + (head is not None))
-    checkpoints = {"target": load_checkpoint(target)}
+    models = {"target": load_checkpoint(target)}
     progress.advance()
     if draft is not None:
-        checkpoints["draft"] = load_checkpoint(draft)
+        models["draft"] = load_checkpoint(draft)
         progress.advance()
-    if head is None:
-        return checkpoints, None
-    opened = open_head(head)
+    opened = None
+    if head is not None:
+        opened = open_head(head)
+        progress.advance()
+    tokenizer = _tokenizer(models["target"], options)
+    taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
+    vocabulary = None
+    if draft is not None:
+        sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
+        check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
+        limit, text = min(sizes["draft"], tokenizer.size), options.draft_vocab_text
+        owner = models["draft"].id
+        vocabulary = choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=owner)
+    return _Parts(models, opened, tokenizer, taps, vocabulary)
+
+
+def _write(
+    parts: _Parts, folder: Path, options: ExportOptions, progress: Progress
+) -> tuple[Manifest, tuple[ModelSummary, ...], HeadSummary | None]:
+    tokenizer = parts.tokenizer
+    (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
+    exported = {
+        name: export_model(
+            name,
+            checkpoint,
+            tokenizer,
+            folder,
+            taps=parts.taps if name == "target" else (),
+            vocabulary=parts.vocabulary if name == "draft" else None,
+            options=options,
+            progress=progress,
+        )
+        for name, checkpoint in parts.models.items()
+    }
+    models = {name: model_entry(model, options) for name, model in exported.items()}
+    head_entry = head_summary = None
+    if parts.head is not None:
+        head_entry, head_summary = export_head(
+            parts.head, exported["target"], tokenizer, folder, options=options, progress=progress
+        )
+    progress.stage("write manifest", 1)
+    entry = _tokenizer_entry(folder, tokenizer)
+    manifest = Manifest(_versions(), entry, tokenizer.chat_template, models, head_entry)
+    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     progress.advance()
-    return checkpoints, opened
+    return manifest, tuple(model_summary(name, model, models[name]) for name, model in exported.items()), head_summary
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
     tokenizer = target.tokenizer if options.tokenizer is None else load_tokenizer_of(options.tokenizer)
     if tokenizer is None:
-        raise TokenizerError(f"{target.id} has no tokenizer; give a folder or hub id with tokenizer=")
+        raise TokenizerError(
+            f"{target.id} has no tokenizer; name a folder or hub id that has it: --tokenizer, tokenizer="
+        )
     if tokenizer.size > target.config.vocab_size:
         sizes = f"the tokenizer has {tokenizer.size} tokens, {target.id} only {target.config.vocab_size}"
         raise TokenizerError(f"{sizes}; it belongs to another model")
