@@ -1,7 +1,7 @@
 """Batched sampling from the target, each row at its own temperature.
 
-Many rows and large kernels: at a few thousand rows the memory traffic of keys and values decides the time, not the
-launches, so nothing is captured or compiled. Rows that have stopped are dropped now and then.
+On a GPU a step is recorded as a CUDA graph for each width of keys that it reads: launching its kernels one by one takes
+longer than they run. Rows that have stopped are dropped now and then.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .recording import Recording
 from .row_cache import RowCache, cache_argument, hidden_by_mask, reads_rows
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class _Writing:
         self._stopped = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self._stop_ids = torch.tensor(target.eos_ids, device=device)
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._cache = RowCache(len(prompts), prompt_tokens + new_tokens)
+        self._cache = RowCache(len(prompts), prompt_tokens + new_tokens, device)
+        self._tokens = torch.zeros(len(prompts), dtype=torch.int64, device=device)  # that the running step reads
+        self._recording: Recording | None = None
+        self._recorded = (0, 0)  # rows and width of keys
         self._written = torch.full((len(prompts), new_tokens), target.eos_ids[0], device=device)
 
     def run(self) -> Tensor:
@@ -96,16 +100,27 @@ class _Writing:
             visible = (causal & (index >= padding)[:, None]) | itself
             hidden = self._decode(self._ids[part], (index - padding).clamp(min=0), visible, start)
             last.append(hidden[:, -1])
-        self._cache.length = length
+        self._cache.advance(length)
         return torch.cat(last)
 
     def _step(self, tokens: Tensor) -> Tensor:
-        at = self._cache.length
-        index = torch.arange(self._cache.read_width, device=tokens.device)
+        self._tokens.copy_(tokens)
+        hidden = self._recorded_step() if tokens.is_cuda else self._read_tokens()
+        self._cache.advance(1)
+        return hidden
+
+    def _recorded_step(self) -> Tensor:
+        wanted = (len(self._tokens), self._cache.read_width)
+        if self._recording is None or wanted != self._recorded:
+            self._recording, self._recorded = Recording(self._read_tokens), wanted
+        return self._recording.replay()
+
+    def _read_tokens(self) -> Tensor:
+        """Hidden states [rows, hidden] after one further token a row; reads no number that changes by the step."""
+        at = self._cache.next_position
+        index = torch.arange(self._cache.read_width, device=at.device)
         visible = (index >= self._padding[:, None]) & (index <= at)
-        hidden = self._decode(tokens[:, None], (at - self._padding)[:, None], visible[:, None], 0)
-        self._cache.length = at + 1
-        return hidden[:, 0]
+        return self._decode(self._tokens[:, None], (at - self._padding)[:, None], visible[:, None], 0)[:, 0]
 
     def _decode(self, ids: Tensor, positions: Tensor, visible: Tensor, first_row: int) -> Tensor:
         cache: Any = {self._cache_name: self._cache.at_row(first_row)}
@@ -128,6 +143,7 @@ class _Writing:
         self._cache.keep(alive)
         self._padding, self._temperatures = self._padding[alive], self._temperatures[alive]
         self._origins, self._stopped = self._origins[alive], self._stopped[alive]
+        self._tokens, self._recording = self._tokens[alive], None
         self._sampled = self._temperatures.nonzero().ravel()
         return tokens[alive]
 

@@ -28,19 +28,30 @@ class RowCache:
     Stands in for a transformers cache: layers call `update`, nothing else.
     """
 
-    def __init__(self, num_rows: int, num_positions: int) -> None:
+    def __init__(self, num_rows: int, num_positions: int, device: torch.device) -> None:
         self._num_rows, self._num_positions = num_rows, -(-num_positions // _WIDTH_STEP) * _WIDTH_STEP
         self._layers: list[tuple[Tensor, Tensor]] = []
         self._first_row = 0  # of the rows that the running pass computes
         self.length = 0  # positions that hold tokens
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)  # the same for recorded steps
 
     @property
     def read_width(self) -> int:
         """Positions that one further token reads, itself included; a mask has to hide those not written yet."""
         return min(self._num_positions, -(-(self.length + 1) // _WIDTH_STEP) * _WIDTH_STEP)
 
+    @property
+    def next_position(self) -> Tensor:
+        """int64 [1]: where the next token goes, in a tensor that stays where it is."""
+        return self._next
+
+    def advance(self, count: int) -> None:
+        """So many more positions hold tokens."""
+        self.length += count
+        self._next += count
+
     def at_row(self, row: int) -> RowCache:
-        """The next pass computes rows from this one on."""
+        """The first pass computes rows from this one on; later passes compute all."""
         self._first_row = row
         return self
 
@@ -49,14 +60,15 @@ class RowCache:
         if layer == len(self._layers):
             shape = (self._num_rows, keys.shape[1], self._num_positions)
             self._layers.append((keys.new_zeros(*shape, keys.shape[3]), values.new_zeros(*shape, values.shape[3])))
-        rows = slice(self._first_row, self._first_row + keys.shape[0])
-        written = slice(self.length, self.length + keys.shape[2])
-        for stored, new in zip(self._layers[layer], (keys, values), strict=True):
-            stored[rows, :, written] = new
-        if self.length == 0:
-            return keys, values
         stored_keys, stored_values = self._layers[layer]
-        return stored_keys[rows, :, : self.read_width], stored_values[rows, :, : self.read_width]
+        if self.length == 0:
+            rows = slice(self._first_row, self._first_row + keys.shape[0])
+            stored_keys[rows, :, : keys.shape[2]] = keys
+            stored_values[rows, :, : keys.shape[2]] = values
+            return keys, values
+        stored_keys.index_copy_(2, self._next, keys)
+        stored_values.index_copy_(2, self._next, values)
+        return stored_keys[:, :, : self.read_width], stored_values[:, :, : self.read_width]
 
     def keep(self, rows: Tensor) -> None:
         """Drops all rows but these."""

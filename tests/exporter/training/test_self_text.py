@@ -24,6 +24,7 @@ from pilotfish.exporter.training.self_text import (
     shard_path,
     write_shards,
 )
+from pilotfish.exporter.training.target import load_target
 from pilotfish.exporter.training.workspace import TimeLimit
 
 if TYPE_CHECKING:
@@ -91,6 +92,19 @@ def test_rows_do_not_depend_on_their_company(target: Target) -> None:
     alone = [continue_all(target, [prompt], 70, [0.0], seed=0)[0] for prompt in prompts]
     assert together == alone
     assert len({len(answer) for answer in together}) > 5
+
+
+@pytest.mark.gpu
+def test_recorded_steps_write_what_a_cpu_writes(target_folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    prompts = [[1, 3, *rng.integers(5, 62, rng.integers(1, 20)).tolist(), 2, 1, 4] for _ in range(24)]
+    on_cpu, on_gpu = (
+        continue_all(
+            load_target(str(target_folder), None, torch.float32, torch.device(device)), prompts, 70, [0.0] * 24, seed=0
+        )
+        for device in ("cpu", "cuda")
+    )
+    assert on_gpu == on_cpu
 
 
 def test_writing_leaves_the_attention_of_the_model_as_it_was(target: Target) -> None:
