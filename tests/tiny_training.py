@@ -28,6 +28,7 @@ TrainedHead = Callable[[str], TrainResult]
 
 HEADS = {
     "medusa": MedusaShape(num_heads=3, num_blocks=2),
+    "medusa-own-output": MedusaShape(num_heads=2, num_blocks=1, own_output=True),
     "mlp": SpeculatorShape(num_stages=3, inner_dim=32),
     "mlp-untied": SpeculatorShape(num_stages=2, inner_dim=64, tie_weights=False),
     "eagle": EagleShape(version=1, unroll=2, noise=0.05, regression=1.0, ffn_size=32),

@@ -70,6 +70,7 @@ _OF_KIND = {
     "medusa": (
         _Flag("--num-heads", "shape.num_heads", int, "heads, each for one more token ahead"),
         _Flag("--blocks", "shape.num_blocks", int, "residual blocks of a head"),
+        _Flag("--own-output", "shape.own_output", _yes_or_no, "heads have output layers of their own: yes or no"),
         _DECAY,
         _INITIAL,
     ),

@@ -60,8 +60,9 @@ class DraftShape:
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """Medusa heads of some residual blocks each, over the target's own output layer.
+    """Medusa heads of some residual blocks each.
 
+    own_output: every head has an output layer, which begins as the target's; without it all share the target's.
     decay: weight of each head's loss relative to the one before.
 
     Raises:
@@ -70,6 +71,7 @@ class MedusaShape:
 
     num_heads: int = 4
     num_blocks: int = 1
+    own_output: bool = False
     decay: float = 0.8
 
     def __post_init__(self) -> None:

@@ -108,7 +108,7 @@ def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: boo
 def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
     if checkpoint.kind == "medusa":
         heads, blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
-        return MedusaShape(heads, blocks)
+        return MedusaShape(heads, blocks, own_output=f"0.{blocks}.weight" in checkpoint.tensors)
     if checkpoint.kind == "mlp_speculator":
         stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim"))
         return SpeculatorShape(stages, inner, tie_weights=bool(checkpoint.config.get("tie_weights")))

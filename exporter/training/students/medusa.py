@@ -1,13 +1,13 @@
 """Medusa heads in training.
 
 Cai et al. 2024, "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", section 2.2: of the
-two recipes Medusa-1, where the target is frozen. Its output layer is every head's, so a head is its residual blocks
-alone, which begin as the identity.
+two recipes Medusa-1, where the target is frozen. Residual blocks begin as the identity, a head's own output layer as
+the target's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -46,15 +46,22 @@ class MedusaStudent(Student):
         super().__init__(loss, shape.num_heads, shape.decay)
         self._shape, self._target_id = shape, target.checkpoint.id
         for head in range(shape.num_heads):
-            blocks = (_Block(target.hidden_size) for _ in range(shape.num_blocks))
-            self.add_module(str(head), nn.Sequential(*blocks))
+            layers: list[nn.Module] = [_Block(target.hidden_size) for _ in range(shape.num_blocks)]
+            if shape.own_output:
+                layers.append(_output_layer(target))
+            self.add_module(str(head), nn.Sequential(*layers))
 
     def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:  # noqa: ARG002
         """Every head on the target's last state."""
-        return [(self.get_submodule(str(head))(seen.hidden), target_head) for head in range(min(depth, self.depth))]
+        guesses = []
+        for head in range(min(depth, self.depth)):
+            layers: Any = self.get_submodule(str(head))
+            state = layers[: self._shape.num_blocks](seen.hidden)
+            guesses.append((state, layers[-1].weight if self._shape.own_output else target_head))
+        return guesses
 
     def save(self, folder: Path) -> None:
-        """The FasterDecoding layout without output layers of its own."""
+        """The FasterDecoding layout."""
         config = {
             "architectures": ["MedusaModel"],
             "medusa_num_heads": self._shape.num_heads,
@@ -66,4 +73,12 @@ class MedusaStudent(Student):
     def describe(self) -> str:
         """For the card."""
         shape = self._shape
-        return f"Medusa, {shape.num_heads} heads of {shape.num_blocks} residual blocks, the target's output layer"
+        output = "output layers of their own" if shape.own_output else "the target's output layer"
+        return f"Medusa, {shape.num_heads} heads of {shape.num_blocks} residual blocks, {output}"
+
+
+@torch.no_grad()
+def _output_layer(target: Target) -> nn.Linear:
+    layer = nn.Linear(target.hidden_size, target.vocab_size, bias=False)
+    layer.weight.copy_(target.head)
+    return layer

@@ -33,7 +33,15 @@ def test_loss_falls_and_acceptance_rises(trained: TrainedHead, name: str) -> Non
     assert steps[-1].loss < 0.95 * steps[0].loss
     assert steps[-1].sampled > steps[0].sampled
     stage = trained(name).record.stages[0]
-    depth = {"medusa": 3, "mlp": 3, "mlp-untied": 2, "eagle": 2, "eagle3": 3, "eagle3-all-ids": 2}[name]
+    depth = {
+        "medusa": 3,
+        "medusa-own-output": 2,
+        "mlp": 3,
+        "mlp-untied": 2,
+        "eagle": 2,
+        "eagle3": 3,
+        "eagle3-all-ids": 2,
+    }[name]
     assert all(value > 0 for value in stage.held_out.sampled_by_depth[:depth])
     assert not any(stage.held_out.sampled_by_depth[depth:])  # a head is never deeper than it was trained
 

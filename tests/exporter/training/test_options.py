@@ -114,7 +114,7 @@ def test_command_line_of_defaults_names_only_what_is_required(kind: str) -> None
 @pytest.mark.parametrize(
     "shape",
     [
-        MedusaShape(num_heads=2, num_blocks=3, decay=0.5),
+        MedusaShape(num_heads=2, num_blocks=3, own_output=True, decay=0.5),
         SpeculatorShape(num_stages=5, inner_dim=64, tie_weights=False, decay=0.25),
         EagleShape(3, 5, 96, 8, 4, 1000, (1, 2, 3), 0.9, 0.125),
         EagleShape(version=1, unroll=1, noise=0.1, regression=10.0),
