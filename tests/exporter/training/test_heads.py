@@ -66,10 +66,11 @@ IDS = [5, 9, 30, 7, 21, 44, 13, 8, 50, 11]
 
 
 @torch.no_grad()
-def test_medusa_is_the_papers(trained: TrainedHead, target: Target) -> None:
-    folder = trained("medusa").folder
+@pytest.mark.parametrize("name", ["medusa", "medusa-own-output"])
+def test_medusa_is_the_papers(trained: TrainedHead, target: Target, name: str) -> None:
+    folder = trained(name).folder
     tensors, config = stored(folder)
-    found = logits_of(load_student(folder, target), target, batch_of([IDS]), 3)
+    found = logits_of(load_student(folder, target), target, batch_of([IDS]), config["medusa_num_heads"])
     state = target.look(torch.tensor([IDS]), None).hidden[0]
     for head, logits in enumerate(found):
         expected = reference.medusa_logits(state, tensors, head, config["medusa_num_layers"], target.head)
