@@ -50,6 +50,13 @@ void test_formats_that_the_kernels_lack() {
               plan_memory(formats("f32"), cuda_options(64, 0)));
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
+  Manifest narrow = kPair;
+  narrow.target.head_dim = 40;
+  narrow.target.cache_type = CacheType::kBf16;
+  CHECK(plan_memory(narrow, cuda_options(64, 0)).total_bytes > 0);
+  narrow.target.cache_type = CacheType::kFp8;
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is fp8 and its head_dim 40, not a multiple of 16",
+              plan_memory(narrow, cuda_options(64, 0)));
 }
 
 void test_every_part_is_counted() {
