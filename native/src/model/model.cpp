@@ -133,7 +133,8 @@ void Model::bind(const PassShape& shape, int32_t first_output) {
 }
 
 void Model::carry_on() {
-  if (features_) features_->in.take(0, features_->out, 0, 1);
+  constexpr std::array<int32_t, 1> kFirst{0};
+  if (features_) features_->in.take(0, features_->out, kFirst);
 }
 
 void Model::carry_on(const int32_t* device_rows, int32_t num_rows) {
