@@ -89,7 +89,8 @@ def trained(target_folder: Path, text_file: Path, tmp_path_factory: pytest.TempP
         if name not in done:
             out = tmp_path_factory.mktemp("head") / name
             shape = HEADS[name]
-            done[name] = train(tiny_options(target=target_folder, data=text_file, out=out, shape=shape, **TEXT_ONLY))
+            with torch.enable_grad():  # some of the tests have none
+                done[name] = train(tiny_options(target=target_folder, data=text_file, out=out, shape=shape, **TEXT_ONLY))
         return done[name]
 
     return run
