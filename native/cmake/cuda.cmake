@@ -16,6 +16,7 @@ enable_language(CUDA)
 
 add_library(pilotfish_cuda SHARED
   cuda/accept_drawn.cu
+  cuda/activation_map.cu
   cuda/attention_prefill.cu
   cuda/attention_prepare.cu
   cuda/attention_split.cu

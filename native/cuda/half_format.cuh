@@ -16,6 +16,7 @@ struct Half {
   static constexpr int kStepBytes = kWarpSize * 16;
   static constexpr int kTileBytes = kBlocks * 2 * kStepBytes;
   static constexpr int kPieceBytes = kTilesPerPiece * kTileBytes;
+  static constexpr bool kHasOffsets = false;
 
   /// Byte of a piece where a weight lies; `column` of the chunk.
   __host__ __device__ static int place(int row, int column) {

@@ -45,21 +45,21 @@ __device__ void leave_partial(const LowbitLinear& linear, Place place, int warp,
 }
 
 /// Reads up to kParts places of sums, again and again until other blocks have written all. The first is at `head`, the
-/// others kStride apart from `place` on. Parts past `num_parts` are zero.
+/// others kStride apart from `place` on. Parts past `num_parts` are zero, and all where this
+/// lane has no tokens.
 template <int kParts, size_t kStride, int kTileStride>
-__device__ __forceinline__ void read_parts(const float4* head, const float4* place, int num_parts,
+__device__ __forceinline__ void read_parts(const float4* head, const float4* place, int num_parts, bool has_tokens,
                                            float4 (&parts)[kParts][kTilesPerPiece]) {
   bool complete;
   do {
-#pragma unroll
-    for (int i = 0; i < kParts * kTilesPerPiece; ++i) parts[i / kTilesPerPiece][i % kTilesPerPiece] = {};
+    complete = true;
 #pragma unroll
     for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
       const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
-      if (part < num_parts)
-        parts[part][tile] = load_relaxed((part ? place + part * kStride : head) + tile * kTileStride);
+      parts[part][tile] = {};
+      if (part >= num_parts || !has_tokens) continue;
+      parts[part][tile] = load_relaxed((part ? place + part * kStride : head) + tile * kTileStride);
     }
-    complete = true;
 #pragma unroll
     for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
       complete = complete && is_written(parts[i / kTilesPerPiece][i % kTilesPerPiece]);
@@ -79,14 +79,15 @@ __device__ void add_partials(const LowbitLinear& linear, int first, int last, in
   const float nan = __uint_as_float(kNotWritten);
   float4* head = partial_sums<Shape>(linear, first, first == last ? kWhole : kBegun, warp) + token_tile * kWarpSize;
   float4* place = partial_sums<Shape>(linear, first, kEntered, warp) + token_tile * kWarpSize;
+  const bool has_tokens = is_used(linear, token_tile);
 #pragma unroll 1
   for (int left = last - first + 1; left > 0; left -= kParts) {
     float4 parts[kParts][kTilesPerPiece];
-    read_parts<kParts, kStride, kTileStride>(head, place, left, parts);
+    read_parts<kParts, kStride, kTileStride>(head, place, left, has_tokens, parts);
 #pragma unroll
     for (int i = 0; i < kParts * kTilesPerPiece; ++i) {
       const int part = i / kTilesPerPiece, tile = i % kTilesPerPiece;
-      if (part >= left) continue;
+      if (part >= left || !has_tokens) continue;
       store_relaxed((part ? place + part * kStride : head) + tile * kTileStride, make_float4(nan, nan, nan, nan));
       add(totals[tile], parts[part][tile]);
     }
@@ -170,28 +171,23 @@ __device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece
   leave_squares(linear, piece, token_tile, sum_lane_squares(squares[0]), sum_lane_squares(squares[1]));
 }
 
-/// input_scales() for all lanes of a warp, who read them after a __syncwarp().
-__device__ __forceinline__ void leave_scales(const LowbitLinear& linear, int token_tile, float2 (&scales)[4]) {
-  const float2 mine = input_scales(linear, token_tile);
-  __syncwarp();
-  if (threadIdx.x % kWarpSize < 4) scales[threadIdx.x % 4] = mine;
-}
-
 /// Adds what blocks first..last left of a piece and writes it. The blocks share the token tiles, the last one takes the
 /// first. They wait for each other, which is safe because a launch has at most one block a multiprocessor. A loop, not
-/// straight code: instructions that run once a launch cost more to fetch than to execute.
+/// straight code: instructions that run once a launch cost more to fetch than to execute. `scales`: shared memory of
+/// the warp, for 1 / rms of its tokens: in registers they would be spilled, which costs a microsecond.
 template <class Shape>
-__device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp) {
-  __shared__ float2 scales[kConsumerWarps][4];  // not registers: a spilled one costs a microsecond here
-  const int num_blocks = last - first + 1;
+__device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp, float2 (&scales)[4]) {
+  const int num_blocks = last - first + 1, lane = threadIdx.x % kWarpSize;
 #pragma unroll 1
   for (int token_tile = last - static_cast<int>(blockIdx.x); token_tile * kTokenTile < linear.num_rows;
        token_tile += num_blocks) {
-    leave_scales(linear, token_tile, scales[warp]);  // while other blocks are still at it
+    const float2 mine = input_scales(linear, token_tile);  // while other blocks are still at it
+    if (lane < 4) scales[lane] = mine;
     float4 totals[kTilesPerPiece] = {};
-    if (is_used(linear, token_tile)) add_partials<Shape>(linear, first, last, warp, token_tile, totals);
+    add_partials<Shape>(linear, first, last, warp, token_tile, totals);
     __syncwarp();
-    write_tile(linear, piece, token_tile, scales[warp][threadIdx.x % 4], totals);
+    write_tile(linear, piece, token_tile, scales[lane % 4], totals);
+    __syncwarp();
   }
 }
 

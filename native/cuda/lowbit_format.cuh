@@ -25,39 +25,47 @@ __device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_
   return result;
 }
 
-// Integers become f16 without a conversion: set in the mantissa of a power of two, n reads as offset + n. The offset
-// stays in the operand; kOffsets gives what to subtract for w = n - zero in rows 0..7 and 8..15 of a tile, twice the
-// same f16.
+// Integers become f16 without a conversion: set in the mantissa of a power of two, n reads as that power + n. One exact
+// subtraction for two weights leaves the integer itself, so that nothing has to be taken off the sums.
 
-/// Four bits a weight, stored as n = w + 8. A word holds one step, a pair of neighbouring columns in either half: bits
-/// 2 to 5 are row g, columns 2t and 2t + 1; bits 6 to 9 row g + 8; rotated right by 8, the same places hold columns 2t
-/// + 8 and 2t + 9.
-struct Int4 {
+/// Both f16 of `halves` less those of `offsets`.
+__device__ __forceinline__ uint32_t subtract_halves(uint32_t halves, uint32_t offsets) {
+  uint32_t result;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(result) : "r"(halves), "r"(offsets));
+  return result;
+}
+
+/// Four bits a weight, stored as n = w + kZero. A word holds one step, a pair of neighbouring columns in either half:
+/// bits 2 to 5 are row g, columns 2t and 2t + 1; bits 6 to 9 row g + 8; rotated right by 8, the same places hold
+/// columns 2t + 8 and 2t + 9.
+template <int kZero>
+struct FourBits {
   static constexpr int kChunkColumns = 128;
   static constexpr int kBlocks = kChunkColumns / kBlockColumns;
   static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
-  static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
-  static constexpr bool kHasOffsets = false;
-  static constexpr uint32_t kOffsets[2] = {0xDC20DC20, 0xCE00CE00};  // -(256 + 8), -(16 + 8)
-  using ScaleVector = uint4;                                         // 2 rows by kBlocks
+  using ScaleVector = uint4;  // 2 rows by kBlocks
 
   __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step) {
+    constexpr uint32_t kLow = 0x5C005C00, kHigh = 0x4C004C00;  // 256 and 16, twice: a step of 1 is bit 2, or bit 6
+    constexpr uint32_t kLowZero = kLow + (kZero << 2) * 0x10001, kHighZero = kHigh + (kZero << 6) * 0x10001;
     const uint32_t word = words[step];
     const uint32_t rotated = __funnelshift_r(word, word, 8);
-    operand[0] = and_or(word, 0x003C003C, 0x5C005C00);
-    operand[1] = and_or(word, 0x03C003C0, 0x4C004C00);
-    operand[2] = and_or(rotated, 0x003C003C, 0x5C005C00);
-    operand[3] = and_or(rotated, 0x03C003C0, 0x4C004C00);
+    operand[0] = subtract_halves(and_or(word, 0x003C003C, kLow), kLowZero);
+    operand[1] = subtract_halves(and_or(word, 0x03C003C0, kHigh), kHighZero);
+    operand[2] = subtract_halves(and_or(rotated, 0x003C003C, kLow), kLowZero);
+    operand[3] = subtract_halves(and_or(rotated, 0x03C003C0, kHigh), kHighZero);
   }
 };
 
-/// Four bits a weight, w = scale * n + offset: the same words with n unsigned; an offset for each scale follows the
-/// scales in the same order.
-struct Int4Asym : Int4 {
+struct Int4 : FourBits<8> {
+  static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
+  static constexpr bool kHasOffsets = false;
+};
+
+/// Four bits a weight, w = scale * n + offset: an offset for each scale follows the scales in the same order.
+struct Int4Asym : FourBits<0> {
   static constexpr int kPieceBytes = kIntegerBytes + 2 * kScaleBytes;
   static constexpr bool kHasOffsets = true;
-  static constexpr uint32_t kOffsets[2] = {0xDC00DC00, 0xCC00CC00};  // -256, -16
-  static constexpr float kSumOfOffsetSum = -0x1p-8f;                 // rows 0..7: offset sum -> sum of the activations
 };
 
 /// Eight bits a weight, stored as n = w + 128. Two words hold one step: bytes 0, 1 are row g, columns 2t and 2t + 1;
@@ -68,15 +76,14 @@ struct Int8 {
   static constexpr int kScaleBytes = kPieceRows * kBlocks * 2;
   static constexpr int kPieceBytes = kIntegerBytes + kScaleBytes;
   static constexpr bool kHasOffsets = false;
-  static constexpr uint32_t kOffsets[2] = {0xE480E480, 0xE480E480};  // -(1024 + 128)
   using ScaleVector = uint2;
 
   __device__ static void unpack(uint32_t (&operand)[4], const uint32_t (&words)[kWordsPerVector], int step) {
-    constexpr uint32_t kExponents = 0x64646464;
+    constexpr uint32_t kExponents = 0x64646464, kZero = 0x64806480;  // 1024 + 128, twice
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      operand[2 * half] = __byte_perm(words[2 * step + half], kExponents, 0x4140);
-      operand[2 * half + 1] = __byte_perm(words[2 * step + half], kExponents, 0x4342);
+      operand[2 * half] = subtract_halves(__byte_perm(words[2 * step + half], kExponents, 0x4140), kZero);
+      operand[2 * half + 1] = subtract_halves(__byte_perm(words[2 * step + half], kExponents, 0x4342), kZero);
     }
   }
 };

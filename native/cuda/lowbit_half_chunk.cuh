@@ -37,37 +37,34 @@ struct HalfChunk {
     }
   }
 
-  /// Makes the compiler unpack here, not where the operands are used, after a wait. No operand is zero.
+  /// Makes the compiler unpack here, not where the operands are used, after a wait. No integer of up to 8 bits has ones
+  /// in the last bits of an f16.
   __device__ __forceinline__ void settle() const {
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < kBlocks * kTilesPerPiece * 8; ++i) {
       bits |= operands[i / (kTilesPerPiece * 8)][i / 8 % kTilesPerPiece][i / 4 % 2][i % 4];
     }
-    if (bits == 0) __trap();
+    if (bits == ~0u) __trap();
   }
 
   /// `activations`: shared-memory address of this lane's ldmatrix row.
   __device__ __forceinline__ void multiply(uint32_t activations, float4 (&sums)[kTilesPerPiece]) const {
     uint32_t x[kBlocks][4];
-    float4 offsets[kBlocks];
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) load_matrices(x[block], activations + block * kBlockColumns * 2);
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) offsets[block] = offset_sums<Format>(x[block]);
-#pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
+      [[maybe_unused]] float4 columns;
+      if constexpr (Format::kHasOffsets) columns = column_sums(x[block]);
 #pragma unroll
       for (int tile = 0; tile < kTilesPerPiece; ++tile) {
         const uint32_t (&w)[2][4] = operands[block][tile];
         const float4 part = pilotfish::cuda::multiply(
-            w[1], x[block][2], x[block][3], pilotfish::cuda::multiply(w[0], x[block][0], x[block][1], offsets[block]));
+            w[1], x[block][2], x[block][3], pilotfish::cuda::multiply(w[0], x[block][0], x[block][1], float4{}));
         add_scaled(sums[tile], part, __half2float(scale[tile][0][block]), __half2float(scale[tile][1][block]));
         if constexpr (Format::kHasOffsets) {
-          const float even = offsets[block].x * Format::kSumOfOffsetSum,
-                      odd = offsets[block].y * Format::kSumOfOffsetSum;
-          add_scaled(sums[tile], make_float4(even, odd, even, odd), __half2float(offset[tile][0][block]),
-                     __half2float(offset[tile][1][block]));
+          add_scaled(sums[tile], columns, __half2float(offset[tile][0][block]), __half2float(offset[tile][1][block]));
         }
       }
     }

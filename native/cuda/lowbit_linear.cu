@@ -3,6 +3,7 @@
 // decides.
 #include <algorithm>
 
+#include "activation_map.cuh"
 #include "common.cuh"
 #include "half_linear.cuh"
 #include "kernels.h"
@@ -12,6 +13,7 @@
 #include "lowbit_resident.cuh"
 #include "lowbit_stage.cuh"
 #include "lowbit_turn.cuh"
+#include "wide_multiply.cuh"
 
 namespace pilotfish::cuda {
 namespace {
@@ -20,8 +22,8 @@ namespace {
 template <class Format, class Shape>
 class Multiplier {
  public:
-  __device__ Multiplier(const Params& params, const Ring& ring, const uint8_t* stages)
-      : params_(params), ring_(ring), stages_(stages), warp_(threadIdx.x / kWarpSize) {}
+  __device__ Multiplier(const Params& params, const Ring& ring, uint8_t* shared)
+      : params_(params), ring_(ring), shared_(shared), warp_(threadIdx.x / kWarpSize) {}
 
   /// Segments of the run first, one a row group; a group that other blocks share is finished after the last of them.
   /// One loop does both, so that the code of each exists once.
@@ -47,51 +49,59 @@ class Multiplier {
  private:
   using ThisStage = Stage<Format, Shape>;
 
+  /// wgmma, which the four warps of a warpgroup issue together.
+  static constexpr bool kIsWide = kHasWgmma && Shape::kTokenTiles >= 4 && !Format::kHasOffsets;
+
   __device__ bool has_piece(int group) const { return warp_ < params_.grid.pieces_of_group(group); }
+  __device__ bool multiplies(int group) const {
+    return (kIsWide ? warp_ / 4 * 4 : warp_) < params_.grid.pieces_of_group(group);
+  }
 
   __device__ void multiply_segment(int num_units, int group, Place place) {
-    const bool is_mine = has_piece(group);
+    const bool is_multiplied = multiplies(group);
     Sums<Shape> sums = {};
     const int lane = threadIdx.x % kWarpSize;
-    const int lane_row = lane % 8 * ThisStage::kRowBytes + lane / 8 * 16;
     for (int i = 0; i < num_units; ++i) {
-      const uint8_t* stage = stages_ + position_.stage * ThisStage::kBytes;
+      const uint8_t* stage = shared_ + Ring::kStages + position_.stage * ThisStage::kBytes;
       barrier_wait(ring_.weights_landed(position_.stage), position_.parity);
-      barrier_wait(
-          Shape::kSharedOffsets ? ring_.offsets_ready(position_.stage) : ring_.activations_landed(position_.stage),
-          position_.parity);
-      if (is_mine) {
-        const ChunkView chunk = {stage + warp_ * Format::kPieceBytes,
-                                 shared_address(stage) + ThisStage::kActivations + lane_row,
-                                 reinterpret_cast<const float4*>(stage + ThisStage::kOffsetSums) + lane % 4};
-        multiply_chunk<Format, Shape>(chunk, sums);
-      }
+      barrier_wait(ring_.activations_landed(position_.stage), position_.parity);
+      if (is_multiplied) multiply(stage, sums);
       __syncwarp();
       if (lane == 0) barrier_arrive(ring_.emptied(position_.stage));
       position_.advance(params_.num_stages);
     }
-    if (is_mine) leave_partial<Shape>(params_.linear, place, warp_, sums);
+    if (has_piece(group)) leave_partial<Shape>(params_.linear, place, warp_, sums);
+  }
+  __device__ __forceinline__ void multiply(const uint8_t* stage, Sums<Shape>& sums) const {
+    const uint8_t* const piece = stage + warp_ * Format::kPieceBytes;
+    const uint32_t activations = shared_address(stage) + ThisStage::kActivations;
+    if constexpr (kIsWide) {
+      constexpr int kLag = Shape::kTokenTiles == 4 ? 1 : 0;
+      multiply_wide_chunk<Format, Shape::kTokenTiles, kLag>(piece, activations, nullptr, sums);
+    } else {
+      multiply_chunk<Format, Shape>({piece, lane_activations(activations)}, sums);
+    }
   }
 
   __device__ void finish(int group) const {
     const int first_unit = group * params_.grid.num_chunks;
+    auto* const scales = reinterpret_cast<float2(*)[4]>(shared_ + Ring::kScales);
     combine<Shape>(params_.linear, params_.block_of_unit(first_unit),
                    params_.block_of_unit(first_unit + params_.grid.num_chunks - 1),
-                   group * params_.grid.pieces_per_group + warp_, warp_);
+                   group * params_.grid.pieces_per_group + warp_, warp_, scales[warp_]);
   }
 
   const Params& params_;
   const Ring& ring_;
-  const uint8_t* stages_;
+  uint8_t* shared_;
   int warp_;
   RingPosition position_;
 };
 
 template <class Format, class Shape>
 __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid_constant__ Params params) {
-  extern __shared__ __align__(128) uint8_t shared[];
-  uint8_t* stages = shared + Ring::kBarrierBytes;
-  const Ring ring = {shared_address(shared), shared_address(stages)};
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const Ring ring = {shared_address(shared), shared_address(shared) + Ring::kStages};
   let_dependents_start();
   if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kActivationWarps);
   __syncthreads();
@@ -104,9 +114,9 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   } else {
     wait_for_predecessors();
     if (warp >= kFirstActivationWarp) {
-      ActivationLoader<Format, Shape>(params, ring).run(num_units);
+      load_activations<Format, Shape>(params, ring, num_units);
     } else {
-      Multiplier<Format, Shape>(params, ring, stages).run();
+      Multiplier<Format, Shape>(params, ring, shared).run();
     }
   }
 }
@@ -120,8 +130,8 @@ size_t shared_bytes(const DeviceLimits& limits, Turn turn) {
   if (Shape::kBlocksPerSm == 1) return most;
   constexpr size_t kStage = Stage<Format, Shape>::kBytes;
   const size_t half = limits.shared_bytes_per_sm / 2 - kReservedBytes;
-  const size_t stages = (half - Ring::kBarrierBytes) / kStage;
-  const size_t larger = std::min(most, Ring::kBarrierBytes + (stages + 1) * kStage);
+  const size_t stages = (half - Ring::kStages) / kStage;
+  const size_t larger = std::min(most, Ring::kStages + (stages + 1) * kStage);
   return turn == Turn::kFirst ? larger : limits.shared_bytes_per_sm - 2 * kReservedBytes - larger;
 }
 
@@ -134,10 +144,18 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
   params.linear = linear;
   params.grid = unit_grid<Format>(linear.shape);
   params.num_stages =
-      static_cast<int>(std::min<size_t>((bytes - Ring::kBarrierBytes) / Stage<Format, Shape>::kBytes, kMaxStages));
+      static_cast<int>(std::min<size_t>((bytes - Ring::kStages) / Stage<Format, Shape>::kBytes, kMaxStages));
   if (params.num_stages < 1) return cudaErrorInvalidConfiguration;
+  bool has_maps = false;
+  if (const cudaError_t status = starts_early(kernel, &has_maps); status != cudaSuccess) return status;
+  if (has_maps) {
+    const cudaError_t status = map_activations(linear, Shape::kTokens, &params.activations);
+    if (status != cudaSuccess) return status;
+  }
+  const int num_warps = kConsumerWarps + 1 + (has_maps ? 1 : Shape::kActivationWarps);
   int num_threads = 0;
-  if (const cudaError_t status = threads_for_turn(kernel, Shape::kThreads, turn, &num_threads); status != cudaSuccess) {
+  if (const cudaError_t status = threads_for_turn(kernel, num_warps * kWarpSize, turn, &num_threads);
+      status != cudaSuccess) {
     return status;
   }
   return launch_early(kernel, dim3(linear.plan.num_blocks), num_threads, bytes, stream, params);

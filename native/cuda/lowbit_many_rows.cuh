@@ -12,7 +12,6 @@ namespace pilotfish::cuda {
 template <int kTokenTilesValue>
 struct ManyRowsShape {
   static constexpr int kTokenTiles = kTokenTilesValue;
-  static constexpr bool kSharedOffsets = false;
   static constexpr int kMostWarps = kTokenTiles == 2 ? kMaxSlices : kMaxSlices / 2;  // as registers allow
 
   /// Warps of a block; each has slice warp, warp + count, ...
@@ -26,10 +25,11 @@ struct ManyRowsShape {
 /// sums of the rounds that are done.
 template <class Format, class Shape>
 ResidentLayout many_rows_layout(const Slices& slices, int num_rows) {
-  static_assert(kActivationRowBytes<Format> >= SliceSums::kSliceFloats * 4, "sums fit where the activations were");
-  ResidentLayout layout;
-  layout.row_bytes = kActivationRowBytes<Format>;
-  layout.slice_bytes = Shape::kTokenTiles * kTokenTile * layout.row_bytes;
+  constexpr int kTokens = Shape::kTokenTiles * kTokenTile, kSumBytes = kTokens * SliceSums::kSliceFloats * 4;
+  static_assert(ResidentLayout::kPieces % kMapRowBytes == 0 && Format::kPieceBytes % kMapRowBytes == 0 &&
+                activation_bytes<Format>(kTokens) % kMapRowBytes == 0 && kSumBytes % kMapRowBytes == 0);
+  ResidentLayout layout = {};
+  layout.slice_bytes = std::max(activation_bytes<Format>(kTokens), kSumBytes);
   layout.activations = ResidentLayout::kPieces + slices.num_chunks * Format::kPieceBytes;
   layout.sums = layout.activations + Shape::num_warps(slices) * layout.slice_bytes;
   layout.bytes = layout.sums + num_rows * kPieceRows * 4;
@@ -65,6 +65,8 @@ class ManyRows {
   }
 
  private:
+  static constexpr int kTokens = Shape::kTokenTiles * kTokenTile;
+
   __device__ SlicePieces<Format> pieces(int slice) const { return {params_, shared_, slice}; }
   __device__ float* scales() const { return reinterpret_cast<float*>(shared_ + ResidentLayout::kScales); }
 
@@ -81,14 +83,14 @@ class ManyRows {
   __device__ __forceinline__ void multiply(int slice, Sums<Shape>& sums) const {
     const SlicePieces<Format> weights = pieces(slice);
     weights.wait();
-    const uint32_t lane_row = shared_address(activations_) + lane_ / 8 * 16 + lane_ % 8 * kActivationRowBytes<Format>;
+    const uint32_t lane_row = lane_activations(shared_address(activations_));
 #pragma unroll 1
     for (int chunk = weights.first(); chunk < weights.last(); ++chunk) {
       copy_chunk(chunk);
       commit_copies();
       wait_for_copies<0>();
       __syncwarp();
-      multiply_chunk<Format, Shape>({weights.piece(chunk), lane_row, nullptr}, sums);
+      multiply_chunk<Format, Shape>({weights.piece(chunk), lane_row}, sums);
       __syncwarp();
     }
   }
@@ -100,12 +102,11 @@ class ManyRows {
     const int valid_bytes = column < k ? 16 : 0;
     int row = lane_ / kRowVectors;
     const __half* source = static_cast<const __half*>(params_.linear.x) + row * k + (valid_bytes ? column : 0);
-    uint32_t target = shared_address(activations_) + row * kActivationRowBytes<Format> + lane_ % kRowVectors * 16;
+    const uint32_t target = shared_address(activations_);
 #pragma unroll 4
     for (; row < params_.linear.num_rows; row += kRowsAtOnce) {
-      copy_16(target, source, valid_bytes);
+      copy_16(target + activation_place(row, lane_ % kRowVectors, kTokens), source, valid_bytes);
       source += kRowsAtOnce * k;
-      target += kRowsAtOnce * kActivationRowBytes<Format>;
     }
   }
 

@@ -22,15 +22,37 @@ __device__ __forceinline__ uint64_t cache_policy(Passes passes) {
   return policy;
 }
 
-/// A token's columns of a chunk in shared memory, padded by 16 bytes: ldmatrix then meets no bank twice.
-template <class Format>
-inline constexpr int kActivationRowBytes = Format::kChunkColumns * 2 + 16;
+// Activations of a chunk in shared memory: for every 64 columns [tokens][128 bytes], where a row's vectors of 8 columns
+// change places, vector v of token t going to v ^ t % 8. So copies by a tensor map leave them and wgmma reads them
+// (both from multiples of 1024 bytes on), and ldmatrix meets no bank twice.
+inline constexpr int kMapColumns = 64, kMapRowBytes = kMapColumns * 2;
 
-/// What the unpacked integers' offsets add to sums of 32 columns, with its sign turned: offsets as weights.
 template <class Format>
-__device__ __forceinline__ float4 offset_sums(const uint32_t (&x)[4]) {
-  const uint32_t offsets[4] = {Format::kOffsets[0], Format::kOffsets[1], Format::kOffsets[0], Format::kOffsets[1]};
-  return multiply(offsets, x[2], x[3], multiply(offsets, x[0], x[1], float4{}));
+__host__ __device__ constexpr int activation_bytes(int num_tokens) {
+  return Format::kChunkColumns * 2 * num_tokens;
+}
+/// Byte of a vector of 8 columns.
+__host__ __device__ constexpr int activation_place(int token, int vector, int num_tokens) {
+  return (vector / 8 * num_tokens + token) * kMapRowBytes + (vector ^ token) % 8 * 16;
+}
+/// Shared-memory address of this lane's row for ldmatrix: the first 32 columns of the first eight tokens.
+__device__ __forceinline__ uint32_t lane_activations(uint32_t activations) {
+  const int lane = threadIdx.x % kWarpSize;
+  return activations + activation_place(lane % 8, lane / 8, 0);
+}
+/// 32 columns of eight tokens as operands.
+template <int kTokenTiles>
+__device__ __forceinline__ void read_activations(uint32_t (&x)[4], uint32_t lane_activations, int block, int tokens) {
+  constexpr int kMapBlocks = kMapColumns / kBlockColumns, kMapBytes = kTokenTiles * kTokenTile * kMapRowBytes;
+  load_matrices(x, (lane_activations ^ block % kMapBlocks * kBlockColumns * 2) + block / kMapBlocks * kMapBytes +
+                       tokens * kTokenTile * kMapRowBytes);
+}
+
+/// Sums of 32 columns of the activations, which an offset a weight block multiplies: ones as weights.
+__device__ __forceinline__ float4 column_sums(const uint32_t (&x)[4]) {
+  constexpr uint32_t kOnes = 0x3C003C00;
+  constexpr uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+  return multiply(ones, x[2], x[3], multiply(ones, x[0], x[1], float4{}));
 }
 
 template <class Shape>
@@ -46,8 +68,7 @@ __device__ __forceinline__ void add_scaled(float4& sum, const float4& part, floa
 /// The part of a stage that one warp multiplies.
 struct ChunkView {
   const uint8_t* piece;
-  uint32_t activations;       // shared-memory address of this lane's ldmatrix row
-  const float4* offset_sums;  // of this lane's tokens; used where shared
+  uint32_t activations;  // lane_activations()
 };
 
 /// What is read before it is used, as far as registers allow: it hides the latency of shared memory.
@@ -102,32 +123,25 @@ template <class Format, class Shape>
 __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const Weights<Format, Shape>& weights,
                                                 int first_block, int first_tokens, Sums<Shape>& sums) {
   constexpr int kBlocks = AtOnce<Format, Shape>::kBlocks, kTokens = AtOnce<Format, Shape>::kTokens;
-  uint32_t x[kBlocks][kTokens][4];  // 32 columns of 8 tokens
-  float4 offsets[kBlocks][kTokens];
+  uint32_t x[kBlocks][kTokens][4];
 #pragma unroll
   for (int i = 0; i < kBlocks * kTokens; ++i) {
-    const int block = first_block + i / kTokens, tokens = first_tokens + i % kTokens;
-    const int row_offset = tokens * kTokenTile * kActivationRowBytes<Format>;
-    load_matrices(x[i / kTokens][i % kTokens], chunk.activations + row_offset + block * kBlockColumns * 2);
-    if constexpr (Shape::kSharedOffsets) {
-      offsets[i / kTokens][i % kTokens] = chunk.offset_sums[(block * Shape::kTokenTiles + tokens) * 4];
-    }
+    read_activations<Shape::kTokenTiles>(x[i / kTokens][i % kTokens], chunk.activations, first_block + i / kTokens,
+                                         first_tokens + i % kTokens);
   }
+  [[maybe_unused]] float4 columns = {};
 #pragma unroll
   for (int i = 0; i < kBlocks * kTokens * kTilesPerPiece; ++i) {
     const int tile = i % kTilesPerPiece, tokens = i / kTilesPerPiece % kTokens, block = i / kTilesPerPiece / kTokens;
-    const uint32_t (&columns)[4] = x[block][tokens];
-    if (!Shape::kSharedOffsets && tile == 0) offsets[block][tokens] = offset_sums<Format>(columns);
-    const uint32_t (&operands)[2][4] = weights.operands[block][tile];
-    const float4 part = multiply(operands[1], columns[2], columns[3],
-                                 multiply(operands[0], columns[0], columns[1], offsets[block][tokens]));
+    const uint32_t (&b)[4] = x[block][tokens];
+    const uint32_t (&a)[2][4] = weights.operands[block][tile];
+    const float4 part = multiply(a[1], b[2], b[3], multiply(a[0], b[0], b[1], float4{}));
     float4& sum = sums[tile][first_tokens + tokens];
     add_scaled(sum, part, __half2float(weights.scale[tile][0][first_block + block]),
                __half2float(weights.scale[tile][1][first_block + block]));
     if constexpr (Format::kHasOffsets) {
-      const float even = offsets[block][tokens].x * Format::kSumOfOffsetSum;
-      const float odd = offsets[block][tokens].y * Format::kSumOfOffsetSum;
-      add_scaled(sum, make_float4(even, odd, even, odd), __half2float(weights.offset[tile][0][first_block + block]),
+      if (tile == 0) columns = column_sums(b);
+      add_scaled(sum, columns, __half2float(weights.offset[tile][0][first_block + block]),
                  __half2float(weights.offset[tile][1][first_block + block]));
     }
   }

@@ -10,7 +10,7 @@
 
 namespace pilotfish::cuda {
 
-inline constexpr size_t kReservedBytes = 1024 + 256;  // by the driver, a block; static shared memory
+inline constexpr size_t kReservedBytes = 1024;  // by the driver, a block
 
 /// Threads of a block whose registers leave no room for another of its kind.
 template <class Kernel>

@@ -50,7 +50,7 @@ constexpr int kResultBytes = kGroupTokens * kTokenFloats * sizeof(float);  // on
 template <class Format>
 __global__ void __launch_bounds__(kPrefillThreads, kTilesPerGroup)
     prefill_linear_kernel(const __grid_constant__ PrefillParams params) {
-  extern __shared__ __align__(128) uint8_t shared[];
+  extern __shared__ __align__(1024) uint8_t shared[];
   let_dependents_start();
   const PrefillTile tile = PrefillTile::of(params.grid);
   if (tile.num_pieces <= 0) return;
@@ -65,12 +65,14 @@ __global__ void __launch_bounds__(kPrefillThreads, kTilesPerGroup)
   for (int chunk = 0; chunk < params.grid.num_chunks; ++chunk) {
     ring.refill(chunk);
     const uint8_t* stage = ring.wait(chunk);
-    const uint8_t* const pieces = stage + first_piece * Format::kPieceBytes;
-    const uint8_t* const operands = stage + PrefillStage<Format>::kOperands;
+    const uint8_t* const pieces = stage + PrefillStage<Format>::kWeights + first_piece * Format::kPieceBytes;
     if constexpr (kHasWgmma) {
-      multiply_wide_chunk<Format>(pieces, operands, sums);
+      const auto* column_sums = reinterpret_cast<const float4*>(stage + ChunkOperands<Format>::kSums);
+      constexpr int kLag = Format::kHasOffsets ? 0 : 1;
+      multiply_wide_chunk<Format, kGroupTokenTiles, kLag>(pieces, shared_address(stage), column_sums + threadIdx.x % 4,
+                                                          sums);
     } else {
-      multiply_prefill_chunk<Format>(pieces, operands, first_tile, sums);
+      multiply_prefill_chunk<Format>(pieces, stage, first_tile, sums);
     }
     ring.leave(chunk);
     if (chunk != part_end && chunk != params.grid.num_chunks - 1) continue;
@@ -142,9 +144,10 @@ bool prefers_prefill(const LowbitShape& shape, int num_rows, const DeviceLimits&
 
 size_t prefill_scratch_bytes(const LowbitShape& shape, int num_rows) {
   const size_t groups = (num_rows + kGroupTokens - 1) / kGroupTokens;
-  const size_t chunk_bytes = shape.format == WeightFormat::kF16    ? ChunkOperands<Half>::kBytes
-                             : shape.format == WeightFormat::kInt8 ? ChunkOperands<Int8>::kBytes
-                                                                   : ChunkOperands<Int4>::kBytes;
+  const size_t chunk_bytes = shape.format == WeightFormat::kF16        ? ChunkOperands<Half>::kBytes
+                             : shape.format == WeightFormat::kInt8     ? ChunkOperands<Int8>::kBytes
+                             : shape.format == WeightFormat::kInt4Asym ? ChunkOperands<Int4Asym>::kBytes
+                                                                       : ChunkOperands<Int4>::kBytes;
   return groups * (unit_grid(shape).num_chunks * chunk_bytes + kGroupTokens * sizeof(float));
 }
 

@@ -6,8 +6,8 @@
 #include "half_format.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
-#include "prefill_multiply_wide.cuh"
 #include "prefill_operands.cuh"
+#include "wide_multiply.cuh"
 
 namespace pilotfish::cuda {
 
@@ -103,20 +103,18 @@ __device__ __forceinline__ void multiply_block(const PrefillWeights<Half>& weigh
   }
 }
 
-/// Adds 32 columns of one token tile.
+/// Adds 32 columns of one token tile. `columns`: their sums, for formats with offsets.
 template <class Format>
 __device__ __forceinline__ void multiply_block(const PrefillWeights<Format>& weights, int block, const uint4& x,
-                                               const float4& start, float4* sums) {
+                                               [[maybe_unused]] const float4* columns, float4* sums) {
 #pragma unroll
   for (int tile = 0; tile < kWarpRowTiles; ++tile) {
     float4& sum = sums[tile * kWarpTokenTiles];
     const float4 part =
-        multiply(weights.operands[tile][1], x.z, x.w, multiply(weights.operands[tile][0], x.x, x.y, start));
+        multiply(weights.operands[tile][1], x.z, x.w, multiply(weights.operands[tile][0], x.x, x.y, float4{}));
     add_scaled(sum, part, weights.scale(tile, 0, block), weights.scale(tile, 1, block));
     if constexpr (Format::kHasOffsets) {
-      const float even = start.x * Format::kSumOfOffsetSum, odd = start.y * Format::kSumOfOffsetSum;
-      add_scaled(sum, make_float4(even, odd, even, odd), weights.offset(tile, 0, block),
-                 weights.offset(tile, 1, block));
+      add_scaled(sum, *columns, weights.offset(tile, 0, block), weights.offset(tile, 1, block));
     }
   }
 }
@@ -139,9 +137,9 @@ __device__ __forceinline__ void multiply_prefill_chunk(const uint8_t* pieces, co
       if constexpr (kIsHalf<Format>) {
         multiply_block(weights, x, &sums[0][tokens]);
       } else {
-        const float4 start = reinterpret_cast<const float4*>(operands + Operands::offsets(block, tokens) +
-                                                             first_tile * Operands::kOffsetTileBytes)[lane % 4];
-        multiply_block<Format>(weights, block, x, start, &sums[0][tokens]);
+        const auto* columns = reinterpret_cast<const float4*>(operands + Operands::sums(block, tokens) +
+                                                              first_tile * Operands::kSumTileBytes);
+        multiply_block<Format>(weights, block, x, columns + lane % 4, &sums[0][tokens]);
       }
     }
   }

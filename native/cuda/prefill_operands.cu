@@ -9,7 +9,11 @@ namespace {
 constexpr int kWarps = kGroupTokenTiles;  // a token tile each
 constexpr int kThreads = kWarps * kWarpSize;
 
-/// A token group's columns of a chunk, rows padded for ldmatrix.
+/// A token's columns of a chunk in shared memory, padded: ldmatrix then meets no bank twice.
+template <class Format>
+constexpr int kRowBytes = Format::kChunkColumns * 2 + 16;
+
+/// A token group's columns of a chunk.
 template <class Format>
 __device__ void load_rows(const LowbitLinear& linear, uint32_t target) {
   constexpr int kRowVectors = Format::kChunkColumns / 8;
@@ -20,18 +24,18 @@ __device__ void load_rows(const LowbitLinear& linear, uint32_t target) {
     const int token = blockIdx.y * kGroupTokens + row;
     const bool exists = token < linear.num_rows && column < k;
     const auto* source = static_cast<const __half*>(linear.x) + (exists ? static_cast<size_t>(token) * k + column : 0);
-    copy_16(target + row * kActivationRowBytes<Format>, source, exists ? 16 : 0);
+    copy_16(target + row * kRowBytes<Format>, source, exists ? 16 : 0);
   }
   commit_copies();
   wait_for_copies<0>();
 }
 
-/// This lane's 16 bytes of its warp's token tile in the order of wgmma.cuh: columns 8 lane / 8 and what follows, of f16
+/// This lane's 16 bytes of its warp's token tile for wgmma: columns 8 lane / 8 and what follows, of f16
 /// weights those that half_format.cuh gives to these places.
 template <class Format>
 __device__ uint4 wide_vector(const uint8_t* tile) {
   const int lane = threadIdx.x % kWarpSize;
-  const uint8_t* const row = tile + lane % 8 * kActivationRowBytes<Format>;
+  const uint8_t* const row = tile + lane % 8 * kRowBytes<Format>;
   if constexpr (kIsHalf<Format>) {
     const auto* words = reinterpret_cast<const uint32_t*>(row) + lane / 16 * 2 + lane / 8 % 2;
     return make_uint4(words[0], words[4], words[8], words[12]);
@@ -40,32 +44,34 @@ __device__ uint4 wide_vector(const uint8_t* tile) {
   }
 }
 
-/// 32 columns of this warp's token tile, and the sums to start from.
+/// 32 columns of this warp's token tile, and their sums.
 template <class Format>
 __device__ void write_block(const uint8_t* rows, int block, uint8_t* target) {
   using Operands = ChunkOperands<Format>;
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  const uint8_t* const tile = rows + warp * kTokenTile * kActivationRowBytes<Format> + block * kBlockColumns * 2;
-  uint4* const place = reinterpret_cast<uint4*>(target + Operands::tile(block, warp)) + lane;
+  const uint8_t* const tile = rows + warp * kTokenTile * kRowBytes<Format> + block * kBlockColumns * 2;
+  [[maybe_unused]] uint4* const place = reinterpret_cast<uint4*>(target + Operands::tile(block, warp)) + lane;
   if constexpr (kHasWgmma) {
-    uint8_t* const columns = target + (block * 4 + lane / 8) * (kWideStepBytes / 2);
-    reinterpret_cast<uint4*>(columns)[warp * kTokenTile + lane % 8] = wide_vector<Format>(tile);
+    const int at = activation_place(warp * kTokenTile + lane % 8, block * 4 + lane / 8, kGroupTokens);
+    *reinterpret_cast<uint4*>(target + at) = wide_vector<Format>(tile);
   } else if constexpr (kIsHalf<Format>) {
-    *place = *reinterpret_cast<const uint4*>(tile + lane / 4 * kActivationRowBytes<Format> + lane % 4 * 16);
+    *place = *reinterpret_cast<const uint4*>(tile + lane / 4 * kRowBytes<Format> + lane % 4 * 16);
   }
-  if constexpr (!kIsHalf<Format>) {
+  if constexpr (!kIsHalf<Format> && (!kHasWgmma || Format::kHasOffsets)) {
     uint32_t x[4];
-    load_matrices(x, shared_address(tile) + lane % 8 * kActivationRowBytes<Format> + lane / 8 * 16);
+    load_matrices(x, shared_address(tile) + lane % 8 * kRowBytes<Format> + lane / 8 * 16);
     if constexpr (!kHasWgmma) *place = make_uint4(x[0], x[1], x[2], x[3]);
-    const float4 sums = offset_sums<Format>(x);  // all rows of a half tile are alike: lanes 0 to 3 hold everything
-    if (lane < 4) reinterpret_cast<float4*>(target + Operands::offsets(block, warp))[lane] = sums;
+    if constexpr (Format::kHasOffsets) {
+      const float4 sums = column_sums(x);  // all rows are alike: lanes 0 to 3 hold everything
+      if (lane < 4) reinterpret_cast<float4*>(target + Operands::sums(block, warp))[lane] = sums;
+    }
   }
 }
 
 template <class Format>
 __global__ void __launch_bounds__(kThreads)
     prefill_operands_kernel(const __grid_constant__ LowbitLinear linear, PrefillOperands operands) {
-  __shared__ __align__(16) uint8_t rows[kGroupTokens * kActivationRowBytes<Format>];
+  __shared__ __align__(16) uint8_t rows[kGroupTokens * kRowBytes<Format>];
   let_dependents_start();
   wait_for_predecessors();
   load_rows<Format>(linear, shared_address(rows));

@@ -1,7 +1,8 @@
 // Activations of a prompt in the order that the tensor cores of prefill_linear.cu read them in, so that a stage of its
-// ring is one contiguous copy: [groups of 64 tokens][chunks of columns][blocks of 32 columns][token tiles][lanes][16
-// bytes]; for integers, behind the blocks of a chunk, the sums that multiplications start from, [blocks][token tiles][4
-// lanes] float4. Then a scale a token: what remains of the norm.
+// ring is one contiguous copy: [groups of 64 tokens][chunks of columns], each of these [blocks of 32 columns][token
+// tiles][lanes][16 bytes], with wgmma as lowbit_multiply.cuh places them; for formats with offsets, behind the blocks
+// of a chunk, sums of 32 columns, [blocks][token tiles][4 lanes] float4. Then a scale a token: what remains of the
+// norm.
 #pragma once
 
 #include "half_format.cuh"
@@ -15,23 +16,19 @@ namespace pilotfish::cuda {
 inline constexpr int kGroupTokens = 64;
 inline constexpr int kGroupTokenTiles = kGroupTokens / kTokenTile;
 
-inline constexpr int kWideStepBytes = kGroupTokens * kStepColumns * 2;  // wgmma.cuh: 16 columns of 64 tokens
-
-/// One token group's columns of one chunk. With wgmma its tokens lie in the order of wgmma.cuh instead, and offset sums
-/// are there for the formats that add them.
+/// One token group's columns of one chunk.
 template <class Format>
 struct ChunkOperands {
   static constexpr int kTileBytes = kWarpSize * 16;  // 32 columns of 8 tokens
-  static constexpr int kOffsetTileBytes = 4 * 16;
-  static constexpr int kOffsets = Format::kBlocks * kGroupTokenTiles * kTileBytes;
-  static constexpr int kBytes =
-      kOffsets + (kIsHalf<Format> ? 0 : Format::kBlocks * kGroupTokenTiles * kOffsetTileBytes);
+  static constexpr int kSumTileBytes = 4 * 16;
+  static constexpr int kSums = Format::kBlocks * kGroupTokenTiles * kTileBytes;
+  static constexpr int kBytes = kSums + (Format::kHasOffsets ? Format::kBlocks * kGroupTokenTiles * kSumTileBytes : 0);
 
   __host__ __device__ static constexpr int tile(int block, int token_tile) {
     return (block * kGroupTokenTiles + token_tile) * kTileBytes;
   }
-  __host__ __device__ static constexpr int offsets(int block, int token_tile) {
-    return kOffsets + (block * kGroupTokenTiles + token_tile) * kOffsetTileBytes;
+  __host__ __device__ static constexpr int sums(int block, int token_tile) {
+    return kSums + (block * kGroupTokenTiles + token_tile) * kSumTileBytes;
   }
 };
 

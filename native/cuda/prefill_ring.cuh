@@ -12,7 +12,7 @@
 namespace pilotfish::cuda {
 
 inline constexpr int kMostPrefillStages = 8;
-inline constexpr int kPrefillBarrierBytes = 128;
+inline constexpr int kPrefillBarrierBytes = 1024;  // of which 128 are used: stages begin where wgmma wants them
 static_assert(2 * kMostPrefillStages * 8 <= kPrefillBarrierBytes);
 
 /// Runs of units (lowbit_format.cuh), or of a row group's chunks, that are summed apart.
@@ -59,11 +59,13 @@ struct PrefillTile {
   }
 };
 
-/// Weights and activations of one chunk.
+/// Activations and weights of one chunk.
 template <class Format>
 struct PrefillStage {
-  static constexpr int kOperands = kTilePieces * Format::kPieceBytes;
-  static constexpr int kBytes = kOperands + ChunkOperands<Format>::kBytes;
+  static constexpr int kWeights = ChunkOperands<Format>::kBytes;
+  static constexpr int kAlignment = 1024;  // of activations for wgmma
+  static constexpr int kBytes =
+      (kWeights + kTilePieces * Format::kPieceBytes + kAlignment - 1) / kAlignment * kAlignment;
 };
 
 /// The ring of stages, filled a few chunks ahead of their use by one thread's bulk copies, or by all threads' copies.
@@ -135,13 +137,13 @@ class PrefillRing {
   static constexpr int kArrivals = 2;  // weights, activations
 
   __device__ void copy_weights(int chunk, int stage) const {
-    copy_bulk(shared_address(stages_) + stage * PrefillStage<Format>::kBytes,
+    copy_bulk(shared_address(stages_) + stage * PrefillStage<Format>::kBytes + PrefillStage<Format>::kWeights,
               weights_ + static_cast<size_t>(chunk) * weight_stride_, weight_bytes_, landed(stage),
               cache_policy(Passes::kIntoCache));
   }
   __device__ void copy_operands(int chunk, int stage) const {
     constexpr int kBytes = ChunkOperands<Format>::kBytes;
-    copy_bulk(shared_address(stages_) + stage * PrefillStage<Format>::kBytes + PrefillStage<Format>::kOperands,
+    copy_bulk(shared_address(stages_) + stage * PrefillStage<Format>::kBytes,
               operands_ + static_cast<size_t>(chunk) * kBytes, kBytes, landed(stage), cache_policy(Passes::kIntoCache));
   }
 #else
@@ -152,10 +154,10 @@ class PrefillRing {
     const uint32_t target = shared_address(stages_) + stage * PrefillStage<Format>::kBytes;
     const uint8_t* source = weights_ + static_cast<size_t>(chunk) * weight_stride_;
     for (int at = threadIdx.x * 16; at < weight_bytes_; at += kPrefillThreads * 16)
-      copy_16(target + at, source + at, 16);
+      copy_16(target + PrefillStage<Format>::kWeights + at, source + at, 16);
     source = operands_ + static_cast<size_t>(chunk) * kBytes;
     for (int at = threadIdx.x * 16; at < kBytes; at += kPrefillThreads * 16) {
-      copy_16(target + PrefillStage<Format>::kOperands + at, source + at, 16);
+      copy_16(target + at, source + at, 16);
     }
     barrier_arrive_after_copies(landed(stage));
   }

@@ -1,9 +1,10 @@
 // The tensor cores' asynchronous multiplication by a warpgroup (compute capability 9.0a): 64 weight rows, 16 of each
-// warp as the operand of mma.m16n8k16 in registers, by 64 tokens in shared memory. For the same operands it gives the
-// bits of mma.m16n8k16. Where the target lacks it nothing calls these.
+// warp as the operand of mma.m16n8k16 in registers, by 32 or 64 tokens in shared memory. For the same operands it gives
+// the bits of mma.m16n8k16. Where the target lacks it nothing calls these.
 #pragma once
 
 #include "common.cuh"
+#include "lowbit_multiply.cuh"
 
 namespace pilotfish::cuda {
 
@@ -13,11 +14,13 @@ inline constexpr bool kHasWgmma = true;
 inline constexpr bool kHasWgmma = false;
 #endif
 
-/// 16 columns of 64 tokens in shared memory: matrices of 8 tokens by 16 bytes, 128 bytes each, those of the eight token
-/// tiles side by side, then the eight of the other 8 columns.
-__device__ __forceinline__ uint64_t token_matrices(uint32_t address) {
-  constexpr uint64_t kTileStride = 128, kColumnStride = 8 * kTileStride;
-  return (address & 0x3FFFF) >> 4 | (kColumnStride >> 4) << 16 | (kTileStride >> 4) << 32;
+/// Step `step` of 16 columns of so many token tiles that lie in shared memory as lowbit_multiply.cuh says.
+template <int kTokenTiles>
+__device__ __forceinline__ uint64_t token_columns(uint32_t activations, int step) {
+  constexpr int kMapSteps = kMapColumns / kStepColumns, kMapBytes = kTokenTiles * kTokenTile * kMapRowBytes;
+  constexpr uint64_t kTileStride = kTokenTile * kMapRowBytes, kSwizzle128 = uint64_t{1} << 62;
+  const uint32_t address = activations + step / kMapSteps * kMapBytes + step % kMapSteps * kStepColumns * 2;
+  return (address & 0x3FFFF) >> 4 | (kTileStride >> 4) << 32 | kSwizzle128;
 }
 
 /// d = a b, or d += a b where it `adds`; d[i] is of token tile i. Ends later, in order.
@@ -33,6 +36,19 @@ __device__ __forceinline__ void multiply_async(float4 (&d)[8], const uint32_t (&
         "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w),
         "+f"(d[4].x), "+f"(d[4].y), "+f"(d[4].z), "+f"(d[4].w), "+f"(d[5].x), "+f"(d[5].y), "+f"(d[5].z), "+f"(d[5].w),
         "+f"(d[6].x), "+f"(d[6].y), "+f"(d[6].z), "+f"(d[6].w), "+f"(d[7].x), "+f"(d[7].y), "+f"(d[7].z), "+f"(d[7].w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
+
+__device__ __forceinline__ void multiply_async(float4 (&d)[4], const uint32_t (&a)[4], uint64_t b, int adds) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      "{ .reg .pred adds;\n"
+      "setp.ne.b32 adds, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+      "%14, %15}, {%16, %17, %18, %19}, %20, adds, 1, 1, 0; }"
+      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
+        "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 #endif
 }
@@ -59,7 +75,8 @@ __device__ __forceinline__ void wait_for_multiplications() {
 }
 
 /// The compiler does not use these before here.
-__device__ __forceinline__ void hold(float4 (&values)[8]) {
+template <int kCount>
+__device__ __forceinline__ void hold(float4 (&values)[kCount]) {
 #pragma unroll
   for (float4& value : values) asm volatile("" : "+f"(value.x), "+f"(value.y), "+f"(value.z), "+f"(value.w)::"memory");
 }

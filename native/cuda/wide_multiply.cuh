@@ -1,16 +1,16 @@
-// A warpgroup's product of 64 tokens with 128 weight rows, one chunk of columns, by wgmma: a warp has a piece of 32
-// rows, its 16 of either row tile. The same sums as prefill_multiply.cuh, from the same operands.
+// A warpgroup's product of 32 or 64 tokens with 128 weight rows, one chunk of columns, by wgmma: a warp has a piece of
+// 32 rows, its 16 of either row tile. The same sums as lowbit_multiply.cuh.
 #pragma once
 
 #include "half_format.cuh"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
-#include "prefill_operands.cuh"
 #include "wgmma.cuh"
 
 namespace pilotfish::cuda {
 
-using WideSums = float4[kTilesPerPiece][kGroupTokenTiles];
+template <int kTokenTiles>
+using WideSums = float4[kTilesPerPiece][kTokenTiles];
 
 /// A piece's integers of 32 columns as operands, and its scales of a chunk.
 template <class Format>
@@ -57,33 +57,29 @@ class WideWeights {
   alignas(16) __half offset_[kTilesPerPiece][2][Format::kHasOffsets ? Format::kBlocks : 1];
 };
 
-/// Starts the product of 32 columns, from the sums of the offsets that the integers carry.
-template <class Format>
-__device__ __forceinline__ void start_block(float4 (&parts)[kGroupTokenTiles], const uint32_t (&operands)[2][4],
-                                            uint32_t tokens) {
-  const uint32_t offsets[4] = {Format::kOffsets[0], Format::kOffsets[1], Format::kOffsets[0], Format::kOffsets[1]};
-  const uint64_t columns[2] = {token_matrices(tokens), token_matrices(tokens + kWideStepBytes)};
+/// Starts the product of 32 columns.
+template <int kTokenTiles>
+__device__ __forceinline__ void start_block(float4 (&parts)[kTokenTiles], const uint32_t (&operands)[2][4],
+                                            uint32_t activations, int block) {
   begin_multiplications();
-  multiply_async(parts, offsets, columns[0], 0);
-  multiply_async(parts, offsets, columns[1], 1);
-  multiply_async(parts, operands[0], columns[0], 1);
-  multiply_async(parts, operands[1], columns[1], 1);
+  multiply_async(parts, operands[0], token_columns<kTokenTiles>(activations, block * 2), 0);
+  multiply_async(parts, operands[1], token_columns<kTokenTiles>(activations, block * 2 + 1), 1);
   commit_multiplications();
 }
 
-/// Adds 32 columns of one row tile. `offset_sums`: of this lane's tokens of the first token tile.
-template <class Format>
+/// Adds 32 columns of one row tile. `column_sums`: of this lane's tokens of the first token tile, for formats with
+/// offsets.
+template <class Format, int kTokenTiles>
 __device__ __forceinline__ void add_block(const WideWeights<Format>& weights, int block, int tile,
-                                          const float4* offset_sums, const float4 (&parts)[kGroupTokenTiles],
-                                          float4 (&sums)[kGroupTokenTiles]) {
+                                          [[maybe_unused]] const float4* column_sums,
+                                          const float4 (&parts)[kTokenTiles], float4 (&sums)[kTokenTiles]) {
   const float low = weights.scale(tile, 0, block), high = weights.scale(tile, 1, block);
 #pragma unroll
-  for (int i = 0; i < kGroupTokenTiles; ++i) {
+  for (int i = 0; i < kTokenTiles; ++i) {
     add_scaled(sums[i], parts[i], low, high);
     if constexpr (Format::kHasOffsets) {
-      const float2 offsets = *reinterpret_cast<const float2*>(offset_sums + i * 4);
-      const float even = offsets.x * Format::kSumOfOffsetSum, odd = offsets.y * Format::kSumOfOffsetSum;
-      add_scaled(sums[i], make_float4(even, odd, even, odd), weights.offset(tile, 0, block),
+      const float2 columns = *reinterpret_cast<const float2*>(column_sums + i * 4);
+      add_scaled(sums[i], make_float4(columns.x, columns.y, columns.x, columns.y), weights.offset(tile, 0, block),
                  weights.offset(tile, 1, block));
     }
   }
@@ -93,36 +89,6 @@ template <class Format>
 __device__ __forceinline__ void unpack_step(WideWeights<Format>& weights, int step, uint32_t (&operands)[2][4]) {
   weights.unpack(step / kTilesPerPiece, step % kTilesPerPiece, operands);
   hold(operands);
-}
-
-/// Adds one chunk in ascending order of its columns. While the tensor cores multiply 32 columns of one row tile, those
-/// before are added and the next ones unpacked.
-template <class Format>
-__device__ __forceinline__ void multiply_wide_chunk(const uint8_t* piece, const uint8_t* operands, WideSums& sums) {
-  constexpr int kSteps = Format::kBlocks * kTilesPerPiece;
-  const uint32_t tokens = shared_address(operands);
-  const auto* offset_sums =
-      reinterpret_cast<const float4*>(operands + ChunkOperands<Format>::offsets(0, 0)) + threadIdx.x % 4;
-  WideWeights<Format> weights(piece);
-  uint32_t unpacked[2][2][4];
-  constexpr int kLag = Format::kHasOffsets ? 0 : 1;  // products on their way while others are added, as registers allow
-  float4 parts[kLag + 1][kGroupTokenTiles];
-  weights.unpack(0, 0, unpacked[0]);
-#pragma unroll
-  for (int i = 0; i < kSteps + kLag; ++i) {
-    if (i < kSteps) {
-      start_block<Format>(parts[i % (kLag + 1)], unpacked[i % 2], tokens + i / kTilesPerPiece * 2 * kWideStepBytes);
-    }
-    if (kLag == 0 && i + 1 < kSteps) unpack_step(weights, i + 1, unpacked[(i + 1) % 2]);
-    if (i >= kLag) {
-      const int done = i - kLag, block = done / kTilesPerPiece, tile = done % kTilesPerPiece;
-      i < kSteps ? wait_for_multiplications<kLag>() : wait_for_multiplications<0>();
-      hold(parts[done % (kLag + 1)]);
-      add_block<Format>(weights, block, tile, offset_sums + block * kGroupTokenTiles * 4, parts[done % (kLag + 1)],
-                        sums[tile]);
-    }
-    if (kLag == 1 && i + 1 < kSteps) unpack_step(weights, i + 1, unpacked[(i + 1) % 2]);
-  }
 }
 
 /// f16 weights: the sums themselves are what is multiplied into.
@@ -135,10 +101,9 @@ __device__ __forceinline__ void load_wide_block(const uint8_t* piece, int block,
   }
 }
 
-template <>
-__device__ __forceinline__ void multiply_wide_chunk<Half>(const uint8_t* piece, const uint8_t* operands,
-                                                          WideSums& sums) {
-  const uint32_t tokens = shared_address(operands);
+template <int kTokenTiles>
+__device__ __forceinline__ void multiply_wide_halves(const uint8_t* piece, uint32_t activations,
+                                                     WideSums<kTokenTiles>& sums) {
   alignas(16) uint32_t weights[2][kTilesPerPiece][2][4];
   load_wide_block(piece, 0, weights[0]);
 #pragma unroll
@@ -148,7 +113,7 @@ __device__ __forceinline__ void multiply_wide_chunk<Half>(const uint8_t* piece, 
     for (int i = 0; i < 2 * kTilesPerPiece; ++i) {
       const int step = i / kTilesPerPiece, tile = i % kTilesPerPiece;
       multiply_async(sums[tile], weights[block % 2][tile][step],
-                     token_matrices(tokens + (block * 2 + step) * kWideStepBytes), 1);
+                     token_columns<kTokenTiles>(activations, block * 2 + step), 1);
     }
     commit_multiplications();
     if (block + 1 < Half::kBlocks) load_wide_block(piece, block + 1, weights[(block + 1) % 2]);
@@ -156,6 +121,44 @@ __device__ __forceinline__ void multiply_wide_chunk<Half>(const uint8_t* piece, 
   wait_for_multiplications<0>();
 #pragma unroll
   for (auto& tile : sums) hold(tile);
+}
+
+/// While the tensor cores multiply 32 columns of one row tile the next ones are unpacked, and, where a product may lag,
+/// those before are added.
+template <class Format, int kTokenTiles, int kLag>
+__device__ __forceinline__ void multiply_wide_integers(const uint8_t* piece, uint32_t activations,
+                                                       const float4* column_sums, WideSums<kTokenTiles>& sums) {
+  constexpr int kSteps = Format::kBlocks * kTilesPerPiece;
+  WideWeights<Format> weights(piece);
+  uint32_t unpacked[2][2][4];
+  float4 parts[kLag + 1][kTokenTiles];
+  weights.unpack(0, 0, unpacked[0]);
+#pragma unroll
+  for (int i = 0; i < kSteps + kLag; ++i) {
+    if (i < kSteps) start_block(parts[i % (kLag + 1)], unpacked[i % 2], activations, i / kTilesPerPiece);
+    if (kLag == 0 && i + 1 < kSteps) unpack_step(weights, i + 1, unpacked[(i + 1) % 2]);
+    if (i >= kLag) {
+      const int done = i - kLag, block = done / kTilesPerPiece, tile = done % kTilesPerPiece;
+      i < kSteps ? wait_for_multiplications<kLag>() : wait_for_multiplications<0>();
+      hold(parts[done % (kLag + 1)]);
+      add_block<Format, kTokenTiles>(weights, block, tile, column_sums + block * kTokenTiles * 4,
+                                     parts[done % (kLag + 1)], sums[tile]);
+    }
+    if (kLag == 1 && i + 1 < kSteps) unpack_step(weights, i + 1, unpacked[(i + 1) % 2]);
+  }
+}
+
+/// Adds one chunk in ascending order of its columns. `activations`: their address in shared memory; `column_sums`:
+/// [blocks][token tiles][4], from this lane's place on, for formats with offsets. `kLag`: 1, or 0 where registers are
+/// few.
+template <class Format, int kTokenTiles, int kLag>
+__device__ __forceinline__ void multiply_wide_chunk(const uint8_t* piece, uint32_t activations,
+                                                    const float4* column_sums, WideSums<kTokenTiles>& sums) {
+  if constexpr (kIsHalf<Format>) {
+    multiply_wide_halves<kTokenTiles>(piece, activations, sums);
+  } else {
+    multiply_wide_integers<Format, kTokenTiles, kLag>(piece, activations, column_sums, sums);
+  }
 }
 
 }  // namespace pilotfish::cuda
