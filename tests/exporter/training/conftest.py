@@ -88,9 +88,9 @@ def trained(target_folder: Path, text_file: Path, tmp_path_factory: pytest.TempP
     def run(name: str) -> TrainResult:
         if name not in done:
             out = tmp_path_factory.mktemp("head") / name
-            shape = HEADS[name]
+            options = tiny_options(target=target_folder, data=text_file, out=out, shape=HEADS[name], **TEXT_ONLY)
             with torch.enable_grad():  # some of the tests have none
-                done[name] = train(tiny_options(target=target_folder, data=text_file, out=out, shape=shape, **TEXT_ONLY))
+                done[name] = train(options)
         return done[name]
 
     return run
