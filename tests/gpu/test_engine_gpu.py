@@ -138,6 +138,16 @@ def test_a_prompt_has_the_same_bits_at_once_and_in_pieces(any_engine: Engine) ->
     assert [event.top_logprobs for event in pieces] == [event.top_logprobs for event in whole]
 
 
+def test_a_prompt_has_the_same_bits_in_passes_of_any_width(tiny: Path, tiny_engine: Engine) -> None:
+    assert tiny_engine.info.prefill_chunk == 512
+    ids = prompt(tiny_engine, 600)
+    options: dict[str, Any] = {"max_new_tokens": 4, "num_draft_tokens": 2, "ignore_eos": True, "reuse_prefix": False}
+    expected = [event.logprob for event in tiny_engine.stream(ids, **options)]
+    for chunk in (37, 64, 1000):
+        with Engine(tiny, device="cuda", prefill_chunk=chunk, calibration="off") as engine:
+            assert [event.logprob for event in engine.stream(ids, **options)] == expected
+
+
 def test_logprobs_are_of_the_targets_logits(tiny_engine: Engine) -> None:
     ids = prompt(tiny_engine, 30)
     found = {}
