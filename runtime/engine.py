@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import EngineInfo, Model, calls
@@ -23,7 +22,7 @@ from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -93,7 +92,7 @@ class Engine:
         )
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
-        self._manifest = read_manifest(Path(bundle))
+        self._manifest = read_manifest(bundle)
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.
@@ -255,9 +254,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _fit_chat(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pilotfish.bindings import MOST_DRAFT_TOKENS, EngineInfo, EngineOptions, calls
 
@@ -12,6 +12,9 @@ from .memory import parse_bytes
 from .option_checks import check_int
 from .options import INT32_MAX
 from .speculation import SpeculationArguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_MAX_DRAFT_TOKENS = 8
 
@@ -27,7 +30,7 @@ def memory_plan(
     prefill_chunk: int | None = None,
 ) -> EngineInfo:
     """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
-    read_manifest(Path(bundle))
+    read_manifest(bundle)
     options = engine_options(
         device=device,
         threads=None,

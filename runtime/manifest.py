@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import (
@@ -16,10 +17,9 @@ from pilotfish.bindings import (
 
 from .draft_tree import check_choices
 from .files import replace_text
+from .option_checks import require
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .draft_tree import Choices
 
 FORMAT = "pilotfish-bundle"
@@ -85,14 +85,17 @@ class Manifest:
     head: HeadEntry | None = None
 
 
-def read_manifest(bundle: Path) -> Manifest:
+def read_manifest(bundle: str | Path) -> Manifest:
     """Read BUNDLE/manifest.json.
 
     Raises:
+        InvalidArgumentError: ``bundle`` is no path.
         BundleFileMissingError: there is none.
         BundleCorruptError: it is not a manifest, or a key is missing or of another type.
         BundleVersionError: it was written by another format version.
     """
+    require("bundle", bundle, isinstance(bundle, (str, Path)), "the path of a folder")
+    bundle = Path(bundle)
     path = bundle / "manifest.json"
     try:
         content = json.loads(path.read_bytes())

@@ -59,7 +59,9 @@ class SpeculationArguments:
             )
         if size is not None and self.lookup_store is None:
             raise InvalidArgumentError(f"lookup_store_size is {size}, but no lookup_store is named")
-        store = None if self.lookup_store is None else str(self.lookup_store)
+        store = self.lookup_store
+        require("lookup_store", store, store is None or isinstance(store, (str, Path)), "the path of a file")
+        store = None if store is None else str(store)
         if store is not None and (reason := why_not_writable(store, makes_folders=True)):
             raise InvalidArgumentError(f"lookup_store {store!r} cannot be written: {reason}")
         return SpeculationOptions(

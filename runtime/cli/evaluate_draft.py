@@ -62,7 +62,7 @@ def evaluate_draft(
     Acceptance by position, shape and category, and the speed that measured costs promise.
     """
     for bundle in bundles:
-        manifest = read_manifest(Path(bundle))  # a wrong path shows before the others are evaluated
+        manifest = read_manifest(bundle)  # a wrong path shows before the others are evaluated
         if search_tree is not None:
             _check_medusa(bundle, manifest)
     room = max(NUM_POSITIONS, DEFAULT_TREE_NODES)

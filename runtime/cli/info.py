@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
 from pilotfish.runtime.manifest import HeadEntry, ModelEntry, read_manifest
 from pilotfish.runtime.memory import format_bytes
@@ -37,7 +36,7 @@ def _describe(head: HeadEntry) -> str:
 
 def info(bundle: Bundle, json_file: Json = None) -> None:
     """Show what a bundle holds."""
-    manifest = read_manifest(Path(bundle))
+    manifest = read_manifest(bundle)
     header = ("", *(model.role for model in manifest.models))
     rows = [(name, *(value(model) for model in manifest.models)) for name, value in _ROWS.items()]
     out().print(table(bundle, header, rows, align="left"))

@@ -152,12 +152,19 @@ def test_a_budget_that_is_too_small(tiny_bundle: Path, cli: CommandLine) -> None
         ({"prefill_chunk": 0}, "prefill_chunk is 0"),
         ({"prefill_chunk": 4097}, "prefill_chunk is 4097"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"lookup_store": 3}, "lookup_store is 3, must be the path of a file"),
         ({"device": "cuda:x"}, "device is 'cuda:x'"),
     ],
 )
 def test_an_engine_option_outside_its_range(tiny_bundle: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         Engine(tiny_bundle, **options)
+
+
+@pytest.mark.parametrize("bundle", [None, 7, b"bundle"])
+def test_a_bundle_that_is_no_path(bundle: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"bundle is {bundle!r}, must be the path of a folder"):
+        Engine(bundle)
 
 
 def test_an_unknown_option(engine: Engine, tiny_bundle: Path, cli: CommandLine) -> None:
