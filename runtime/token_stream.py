@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class TokenStream(Iterator[Event]):
     """An iterator of Events. Closing it, leaving its with block or dropping it frees its cache blocks.
 
+    One thread at a time iterates; any may cancel.
+
     The texts' concatenation is the whole text. An event whose token leaves text undecided (half a character, what may
     begin a stop string) waits for the next round, so that the last event always carries the end of the text.
     """
