@@ -72,6 +72,7 @@ set(pilotfish_engine_sources
   src/compact.cpp
   src/engine.cpp
   src/engine_costs.cpp
+  src/engine_measure.cpp
   src/sampling/logprob_report.cpp
   src/request.cpp
   src/request_prompt.cpp

@@ -96,8 +96,11 @@ class Engine {
   Engine(Manifest manifest, const pf_engine_options& options);
 
   Model& model(int32_t which);
+  class PassRunner;  // in engine_measure.cpp
   RoundCosts find_costs(const Manifest& manifest);
   RoundCosts measure();
+  // What no pass has written is finite afterwards.
+  void fill_caches(const Sequence& sequence);
   // nullptr without a head that has one.
   KvCache* head_cache() noexcept { return head_drafter_ ? head_drafter_->cache() : nullptr; }
   // Of no open sequence.
