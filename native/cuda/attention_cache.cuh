@@ -95,8 +95,6 @@ __device__ __forceinline__ void round_to(__half2& pair, const float2& values) { 
 __device__ __forceinline__ void round_to(__nv_bfloat162& pair, const float2& values) {
   pair = __float22bfloat162_rn(values);
 }
-__device__ __forceinline__ float2 floats_of(const __half2& pair) { return __half22float2(pair); }
-__device__ __forceinline__ float2 floats_of(const __nv_bfloat162& pair) { return __bfloat1622float2(pair); }
 
 /// Stores two neighbouring columns of a query, or of a row of elements of two bytes.
 template <CacheType kType>
