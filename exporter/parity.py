@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,7 @@ def graph_outputs(
 
 
 def _session(graph: Path) -> Any:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as the native library does
     try:
         import onnxruntime as ort  # type: ignore[import-untyped]  # noqa: PLC0415 - only this check runs graphs
 

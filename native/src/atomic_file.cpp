@@ -14,22 +14,40 @@
 namespace pilotfish {
 namespace {
 
-[[noreturn]] void fail_to(const char* verb, const std::filesystem::path& path) {
-  fail(PF_FILE_MISSING, path.string(), ": cannot be ", verb, ": ", std::strerror(errno));
-}
-
-class Descriptor {
+// A file beside another one, whose place it takes or which it leaves as it is.
+class Successor {
  public:
-  explicit Descriptor(const std::filesystem::path& path)
-      : value_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-    if (value_ < 0) fail_to("written", path);
+  explicit Successor(const std::filesystem::path& path) : path_(path), temporary_(path) {
+    temporary_ += ".new." + std::to_string(::getpid());
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) fail_to_write();
   }
-  Descriptor(Descriptor&&) = delete;
-  ~Descriptor() { ::close(value_); }
-  int get() const noexcept { return value_; }
+  Successor(Successor&&) = delete;
+  ~Successor() {
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());  // where it did not take its place
+  }
+
+  void write(std::string_view content) {
+    while (!content.empty()) {
+      const ssize_t written = ::write(descriptor_, content.data(), content.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_to_write();
+      content.remove_prefix(written);
+    }
+  }
+  void take_its_place() {
+    if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) fail_to_write();
+  }
 
  private:
-  const int value_;
+  [[noreturn]] void fail_to_write() const {
+    fail(PF_FILE_MISSING, path_.string(), ": cannot be written: ", std::strerror(errno));
+  }
+
+  const std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int descriptor_;
 };
 
 }  // namespace
@@ -37,20 +55,9 @@ class Descriptor {
 void write_file(const std::filesystem::path& path, std::string_view content) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  std::filesystem::path temporary = path;
-  temporary += ".new." + std::to_string(::getpid());
-  {
-    const Descriptor file(temporary);
-    while (!content.empty()) {
-      const ssize_t written = ::write(file.get(), content.data(), content.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail_to("written", temporary);
-      content.remove_prefix(written);
-    }
-    if (::fsync(file.get()) != 0) fail_to("written", temporary);
-  }
-  std::filesystem::rename(temporary, path, error);
-  if (error) fail(PF_FILE_MISSING, path.string(), ": cannot be written: ", error.message());
+  Successor file(path);
+  file.write(content);
+  file.take_its_place();
 }
 
 std::optional<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -95,6 +95,14 @@ def test_a_full_disk_behind_stdout(tiny_bundle: Path) -> None:
     assert finished.stderr == "error: output cannot be written: No space left on device\n"
 
 
+def test_nothing_but_our_own_is_kept_for_later(tiny_bundle: Path, tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry would keep its events beside the calibration until it can send them."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    command = [sys.executable, "-c", PROGRAM, "run", str(tiny_bundle), "x", "--max-new-tokens", "2"]
+    subprocess.run(command, env=environment | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, check=True)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["pilotfish"]
+
+
 def test_a_bench_that_does_not_fit(tiny_bundle: Path, cli: CommandLine) -> None:
     finished = cli("bench", tiny_bundle, "--prompt-tokens", 20, "--new-tokens", 1000)
     assert refused(finished, "--prompt-tokens 20", "--new-tokens 1000", "context of 256")

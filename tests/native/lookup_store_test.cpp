@@ -1,9 +1,12 @@
 #include "lookup/lookup_store.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -115,17 +118,38 @@ void test_what_is_refused() {
   check::expect_error(__FILE__, __LINE__, PF_BUNDLE_CORRUPT, "expected sha256", [&] { open(kTokenizer, kNumIds); });
 }
 
+// Files cannot grow, as on a full disk.
+class NoRoom {
+ public:
+  NoRoom() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  NoRoom(NoRoom&&) = delete;
+  ~NoRoom() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
 // A file is replaced as a whole, and what cannot be written says why.
 void test_files_are_replaced() {
   const Folder folder;
   pilotfish::write_file(folder.file(), "one");
   pilotfish::write_file(folder.file(), "two");
-  CHECK(*pilotfish::read_file(folder.file(), 3) == "two");
-  size_t num_files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.file().parent_path())) {
-    num_files += entry.is_regular_file() ? 1 : 0;
+  const auto holds_only_two = [&] {
+    const std::filesystem::directory_iterator files(folder.file().parent_path());
+    return *pilotfish::read_file(folder.file(), 3) == "two" && std::distance(begin(files), end(files)) == 1;
+  };
+  CHECK(holds_only_two());
+  {
+    const NoRoom no_room;
+    check::expect_error(__FILE__, __LINE__, PF_FILE_MISSING, folder.file().string() + ": cannot be written",
+                        [&] { pilotfish::write_file(folder.file(), "three"); });
   }
-  CHECK_EQ(num_files, 1u);
+  CHECK(holds_only_two());
   check::expect_error(__FILE__, __LINE__, PF_FILE_MISSING, "at most 2",
                       [&] { pilotfish::read_file(folder.file(), 2); });
   check::expect_error(__FILE__, __LINE__, PF_FILE_MISSING, "cannot be written",
