@@ -65,13 +65,16 @@ def chains(*lengths: int) -> dict[str, Options]:
     return {f"chain {k}": Options(source="draft", num_draft_tokens=k) for k in lengths}
 
 
-def settings(*, has_draft: bool, length: bool, chains_only: bool) -> dict[str, Options]:
+def settings(*, has_draft: bool, has_head: bool, length: bool, chains_only: bool) -> dict[str, Options]:
     """What is compared, "plain" and "auto" among them."""
     chosen = {PLAIN: Options(num_draft_tokens=0), AUTO: Options(source=AUTO)}
     if chains_only:
         return chosen | chains(*range(1, 9), 11, MOST_DRAFTED)
     if not length:
         chosen["lookup"] = Options(source="lookup", num_draft_tokens=8)
+    if has_head and not length:
+        chosen |= {f"head {k}": Options(source="head", num_draft_tokens=k) for k in (1, 2, 3, 4, 5, 7)}
+        chosen |= {f"head, tree of {tokens}": dynamic(tokens, min(tokens, 6), "head") for tokens in (3, 7, 15)}
     if not has_draft:
         return chosen
     if length:
@@ -161,7 +164,8 @@ def main() -> None:
         for prompt in prompts_from_file(engine, arguments.prompts):
             by_category[prompt.category].append(prompt)
         prompts = [prompt for group in by_category.values() for prompt in group[: arguments.per_category]]
-        chosen = settings(has_draft=engine.info.has_draft, length=arguments.length, chains_only=arguments.chains)
+        has = {"has_draft": engine.info.has_draft, "has_head": engine.info.has_head}
+        chosen = settings(**has, length=arguments.length, chains_only=arguments.chains)
         sums = run(engine, prompts, chosen, arguments.new_tokens)
     show_lengths(sums)
     if not arguments.length:
