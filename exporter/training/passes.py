@@ -57,9 +57,8 @@ class Passes:
 
     def forward(self, data: StageData, batch: Batch) -> Distance:
         """Distances at the scored positions of a batch of a stage's rows."""
-        with self._accelerator.autocast():
-            seen = self._look(data, batch)
-        distance: Distance = self._module(batch, seen, self._head)
+        with self._accelerator.autocast():  # also of a module that the accelerator has not wrapped
+            distance: Distance = self._module(batch, self._look(data, batch), self._head)
         return distance
 
     def _look(self, data: StageData, batch: Batch) -> Seen:

@@ -9,11 +9,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from pilotfish.exporter.training import MedusaShape, Stage, TrainOptions, train
 from pilotfish.exporter.training.command import command_line
+from pilotfish.exporter.training.passes import Passes, StageData
+from pilotfish.exporter.training.rows import Row, split_rows, write_rows
+from pilotfish.exporter.training.students.medusa import MedusaStudent
+from pilotfish.exporter.training.target import load_target
 
 if TYPE_CHECKING:
     from tiny_training import MakeOptions
@@ -69,3 +76,13 @@ def test_sharding_that_accelerate_would_leave_out_is_refused(make_options: MakeO
     finished = launch(make_options(**RUN), "-m", "pilotfish.exporter.training")
     assert finished.returncode != 0
     assert "a launcher asked for sharding, and what it would get is multi_cpu on 2 processes" in finished.stderr
+
+
+def test_what_sharding_leaves_unwrapped_in_the_end_is_evaluated_in_bf16(target_folder: Path, tmp_path: Path) -> None:
+    target = load_target(str(target_folder), None, torch.bfloat16, torch.device("cpu"))
+    chooser = np.random.default_rng(0)
+    rows = write_rows(tmp_path / "rows", (Row(chooser.integers(5, 60, 48)) for _ in range(4)), 48, 62, "test")
+    data = StageData("text", RUN["text"], rows, split_rows(len(rows), 0))  # type: ignore[arg-type]
+    student = MedusaStudent(MEDUSA, target, "forward-kl")
+    passes = Passes(Accelerator(mixed_precision="bf16", cpu=True), target, student, student, 0)
+    assert 0 < passes.held_out(data, 1).mean_loss < np.inf
