@@ -20,9 +20,11 @@ from .trace import build_on_meta, trace
 from .weights import StoredTensor, count_tensors, write_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import onnx_ir as ir
+    from transformers import PreTrainedModel
 
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
@@ -92,38 +94,28 @@ def export_model(
     """
     max_positions = _max_positions(checkpoint, options)
     progress.stage(f"trace {name}", 2)
-    module = build_on_meta(checkpoint.config)
-    source = checkpoint.source(module)
-    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
-    graph = trace(module)
-    progress.advance()
-    plan = fuse(
-        graph,
-        model_formats(formats),
-        options.cache_dtype,
-        int(checkpoint.config.num_hidden_layers),
-        logit_ids=None if vocabulary is None else vocabulary.ids,
-        taps=taps,
+    fused = _trace_and_fuse(
+        name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, advance=progress.advance
     )
-    progress.advance()
+    plan = fused.plan
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
-    tables = rotary_tables(module, plan.rotary_module, max_positions)
+    tables = rotary_tables(fused.module, plan.rotary_module, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
-    tensors = write_weights(plan, source, tables, weights_path, progress.advance)
-    write_graph(graph, plan, {weights_path.name: tensors}, graph_path)
+    tensors = write_weights(plan, fused.source, tables, weights_path, progress.advance)
+    write_graph(fused.graph, plan, {weights_path.name: tensors}, graph_path)
 
     exported = ExportedModel(
         checkpoint=checkpoint,
-        graph=graph.graph,
+        graph=fused.graph.graph,
         plan=plan,
-        formats=formats,
+        formats=fused.formats,
         vocabulary=vocabulary,
         tensors=tensors,
         graph_path=graph_path,
         weights_path=weights_path,
         max_positions=max_positions,
-        source=source,
+        source=fused.source,
         taps=taps,
         parity=None,
         tap_reference=None,
@@ -132,6 +124,43 @@ def export_model(
         return exported
     progress.stage(f"compare {name} with torch", NUM_STEPS)
     return _compared(exported, tokenizer, options, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fused:
+    """A graph without weights, and where these come from."""
+
+    module: PreTrainedModel  # on the meta device
+    source: WeightSource
+    formats: tuple[FormatDecision, ...]
+    graph: ir.Model
+    plan: Plan
+
+
+def _trace_and_fuse(
+    name: str,
+    checkpoint: Checkpoint,
+    *,
+    taps: tuple[int, ...],
+    vocabulary: DraftVocabulary | None,
+    options: ExportOptions,
+    advance: Callable[[], None],
+) -> _Fused:
+    module = build_on_meta(checkpoint.config)
+    source = checkpoint.source(module)
+    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
+    graph = trace(module)
+    advance()
+    plan = fuse(
+        graph,
+        model_formats(formats),
+        options.cache_dtype,
+        int(checkpoint.config.num_hidden_layers),
+        logit_ids=None if vocabulary is None else vocabulary.ids,
+        taps=taps,
+    )
+    advance()
+    return _Fused(module, source, formats, graph, plan)
 
 
 def _compared(
