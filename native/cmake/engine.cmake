@@ -31,6 +31,7 @@ set(pilotfish_engine_sources
   src/model/model.cpp
   src/device/recorded_rounds.cpp
   src/device/device_round.cpp
+  src/device/rehearsal.cpp
   src/device/likely_rows.cpp
   src/model/head.cpp
   src/model/row_graph.cpp
@@ -65,6 +66,7 @@ set(pilotfish_engine_sources
   src/control/source_track.cpp
   src/control/controller.cpp
   src/control/controller_pace.cpp
+  src/draft_choice.cpp
   src/speculation.cpp
   src/verify.cpp
   src/accept.cpp
@@ -90,6 +92,7 @@ set(pilotfish_engine_tests
   controller_test
   cuda_library_test
   device_round_test
+  recorded_rounds_test
   cuda_memory_plan_test
   kv_blocks_test
   likeliest_test

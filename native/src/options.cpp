@@ -180,6 +180,10 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_typical(options);
 }
 
+bool has_tree(const pf_generate_options& options) noexcept {
+  return options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0;
+}
+
 TreeShape tree_shape(const pf_generate_options& options) noexcept {
   if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
   if (options.num_tree_parents > 0) return TreeShape::sparse({options.tree_parents, options.num_tree_parents});
