@@ -103,6 +103,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
     store_.emplace(options_.lookup_store, manifest.tokenizer.sha256, num_ids_, options_.lookup_store_bytes);
   }
   costs_ = find_costs(manifest);
+  if (device_round_) rehearse_rounds();
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {

@@ -99,6 +99,8 @@ class Engine {
   class PassRunner;  // in engine_measure.cpp
   RoundCosts find_costs(const Manifest& manifest);
   RoundCosts measure();
+  // Records the device's rounds.
+  void rehearse_rounds();
   // What no pass has written is finite afterwards.
   void fill_caches(const Sequence& sequence);
   // nullptr without a head that has one.

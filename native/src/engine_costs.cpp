@@ -56,6 +56,19 @@ RoundCosts Engine::find_costs(const Manifest& manifest) {
   return costs;
 }
 
+void Engine::rehearse_rounds() {
+  const std::lock_guard lock(mutex_);
+  constexpr int32_t kTokens = 2;
+  int32_t max_context = std::min(plan_.max_context, target_->max_positions());
+  if (draft_) max_context = std::min(max_context, draft_->max_positions());
+  const int32_t max_drafted = std::min(options_.max_draft_tokens, max_context - kTokens);
+  if (max_drafted < 0) return;
+  OpenSequence sequence(*this, kTokens + max_drafted, {});
+  const Reservation room(sequence, kTokens + max_drafted);
+  fill_caches(sequence);
+  device_round_->rehearse(sequence.block_table(), max_drafted, head_drafter_ != nullptr);
+}
+
 void Engine::fill_caches(const Sequence& sequence) {
   for (const int32_t block_id : sequence.block_table()) {
     target_->cache().fill(block_id);

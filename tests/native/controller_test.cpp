@@ -200,6 +200,24 @@ void test_requests_leave_credit_and_experience() {
   CHECK(later.rate() > 0.98);
 }
 
+// The shapes of the issue on a GPU: a draft that has to read a prompt of 100 tokens for two plain rounds is tried at
+// once, not when its output is nearly over.
+void test_the_first_request_drafts() {
+  RoundCosts costs = gpu_costs();
+  const std::vector<double> begin{0.772, 3.5, 6.4};
+  costs.draft->begin = {.rows = {1, 64, 128}, .contexts = {64, 2048}, .seconds = {begin, begin}};
+  DraftChoice choice = kAutoChoice;
+  choice.chain = true;
+  const Profile right{0.95, 0.95, 0, 0}, wrong{0.02, 0.02, 0, 0};
+  double speeds[] = {0, 0};
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    speeds[0] += World(costs, {choice}, seed, 100).run(right, 128).rate() / kSeeds;
+    speeds[1] += World(costs, {choice}, seed, 100).run(wrong, 128).rate() / kSeeds;
+  }
+  CHECK(speeds[0] > 1.5 / costs.verify.at(1, 64));
+  CHECK(speeds[1] > 0.975 / costs.verify.at(1, 64));
+}
+
 RoundState state(std::span<const TreeToken> lookup = {}) {
   return {.num_tokens = 100,
           .most_drafted = 8,
@@ -270,6 +288,7 @@ int main() {
   test_follows_the_text();
   test_hysteresis();
   test_requests_leave_credit_and_experience();
+  test_the_first_request_drafts();
   test_pinned_choices();
   test_rounds_without_room();
   test_rows_that_are_worth_verifying();

@@ -12,7 +12,6 @@
 #include "check.h"
 #include "device/chain_lengths.h"
 #include "device/device_outcome.h"
-#include "device/recorded_rounds.h"
 #include "options.h"
 #include "status.h"
 
@@ -88,68 +87,6 @@ void test_verifications_are_padded() {
   CHECK_EQ(DeviceRound::padded_length(8, 15), 11);
   CHECK_EQ(DeviceRound::padded_length(8, 9), 9);  // no more rows than there may be
   CHECK_EQ(DeviceRound::padded_length(63, 63), 63);
-}
-
-// Counts what happens to the recordings of rounds.
-struct Recorder {
-  struct Graph : CudaGraph {
-    explicit Graph(Recorder& owner) : recorder(owner) {}
-    ~Graph() override { ++recorder.num_forgotten; }
-    void launch() override { ++recorder.num_launched; }
-    Recorder& recorder;
-  };
-
-  int num_enqueued = 0, num_recorded = 0, num_launched = 0, num_forgotten = 0;
-  RecordedRounds rounds{[this](const RecordedRounds::Enqueue& enqueue) {
-    enqueue();
-    ++num_recorded;
-    return std::make_unique<Graph>(*this);
-  }};
-
-  void run(RoundKind kind) {
-    rounds.run(kind, [this] { ++num_enqueued; });
-  }
-};
-
-void test_a_round_is_recorded_the_second_time() {
-  Recorder recorder;
-  for (int i = 0; i < 4; ++i) recorder.run({4, true});
-  CHECK_EQ(recorder.num_enqueued, 2);  // as it is, and into the recording
-  CHECK_EQ(recorder.num_recorded, 1);
-  CHECK_EQ(recorder.num_launched, 3);
-  recorder.run({4, false});  // other kinds
-  recorder.run({4, true, Drafted::kTreeBefore});
-  CHECK_EQ(recorder.num_recorded, 1);
-  CHECK_EQ(recorder.rounds.num_passes(), 5);
-  recorder.run({4, true, Drafted::kTreeBefore});
-  CHECK_EQ(recorder.rounds.num_passes(), 6);  // it only verifies
-}
-
-void test_a_failed_first_round_is_none() {
-  Recorder recorder;
-  CHECK_ERROR(PF_CUDA_FAILED, "no luck", recorder.rounds.run({4, true}, [] { fail(PF_CUDA_FAILED, "no luck"); }));
-  recorder.run({4, true});
-  CHECK_EQ(recorder.num_recorded, 0);
-}
-
-void test_rounds_that_were_not_used_lately_are_forgotten() {
-  Recorder recorder;
-  for (int i = 0; i < 2; ++i) recorder.run({63, true});
-  for (int i = 0; i < 2; ++i) recorder.run({47, true});
-  CHECK_EQ(recorder.rounds.num_passes(), 64 + 48);
-  recorder.run({63, true});  // of the two, used last
-  for (int i = 0; i < 2; ++i) recorder.run({31, true});
-  CHECK_EQ(recorder.rounds.num_passes(), 64 + 32);
-  CHECK_EQ(recorder.num_forgotten, 1);
-  recorder.run({47, true});  // its memory exists: recorded anew at once
-  CHECK_EQ(recorder.num_recorded, 4);
-  CHECK_EQ(recorder.rounds.num_passes(), 48 + 32);
-}
-
-void test_recorded_passes_are_planned() {
-  CHECK_EQ(num_recorded_passes(0), 2);  // plain, greedy and sampled
-  CHECK_EQ(num_recorded_passes(2), 2 * (1 + (2 + 2) + (3 + 2)));
-  CHECK_EQ(num_recorded_passes(63), kMostRecordedPasses);
 }
 
 RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {
@@ -269,10 +206,6 @@ int main() {
   test_settings();
   test_chain_lengths();
   test_verifications_are_padded();
-  test_recorded_passes_are_planned();
-  test_a_round_is_recorded_the_second_time();
-  test_a_failed_first_round_is_none();
-  test_rounds_that_were_not_used_lately_are_forgotten();
   test_a_chain_becomes_a_tree();
   test_a_tree_is_told();
   test_a_table_of_rates_says_the_same();

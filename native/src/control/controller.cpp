@@ -13,12 +13,12 @@ constexpr float kRememberedRounds = 20;
 constexpr float kMostLookupShare = 0.5f;
 
 // Credit, as a share of the time of plain decoding: of what is to be generated at first, and of what was later.
-constexpr double kFirstCredit = 0.016;
+constexpr double kFirstCredit = 0.02;
 constexpr double kRecalledCredit = 0.05;  // at most, of what earlier requests earned
 constexpr int32_t kLeastCreditedTokens = 64;
 constexpr int32_t kMostCreditedTokens = 512;
 constexpr double kCreditARound = 0.008;
-constexpr double kShareOfHopeless = 0.25;  // of the first credit, where earlier requests say that drafting is slower
+constexpr double kShareOfHopeless = 0.25;  // of both, where earlier requests say that drafting is slower
 constexpr double kShareOfLookup = 0.05;    // of what lookup gains
 constexpr double kMostCredit = 16;         // plain rounds
 // Of the credit, what one round may risk: a first round that comes to nothing leaves enough for a second one.
@@ -64,7 +64,7 @@ void Controller::recall(DraftMemory& memory) noexcept {
     if (const auto& experience = memory.of(track.source())) track.recall(*experience);
     is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
   }
-  if (is_hopeless) credit_ *= kShareOfHopeless;
+  if (is_hopeless) credit_ *= credit_share_ = kShareOfHopeless;
   const double recalled = std::min(memory.credit, kRecalledCredit * num_credited_);
   credit_ += recalled * plain_seconds_;
   memory.credit -= recalled;  // until it is given back, no other request spends it
@@ -221,7 +221,8 @@ double Controller::record(const RoundResult& result) noexcept {
   const double verifying = costs_.verify.at(1 + static_cast<int32_t>(result.tree.size()), context_);
   double seconds = verifying;
   if (result.num_caught_up == 0) {
-    credit_ += kCreditARound * verifying + kShareOfLookup * std::max(num_tokens * plain_seconds_ - verifying, 0.0);
+    credit_ += credit_share_ * kCreditARound * verifying;
+    credit_ += kShareOfLookup * std::max(num_tokens * plain_seconds_ - verifying, 0.0);
   } else {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();

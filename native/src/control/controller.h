@@ -132,6 +132,7 @@ class Controller final : public DraftPace {
   DecayedRate cost_;
   // Seconds, by the costs, that trials may still lose against plain decoding; they earn what they gain.
   double credit_ = 0;
+  double credit_share_ = 1;  // of what an unknown source is given
 
   // Of the planned round.
   RoundPlan planned_;

@@ -6,7 +6,7 @@ namespace pilotfish {
 namespace {
 
 constexpr float kGuessedAcceptance = 0.6f;  // of a token, until some were seen
-constexpr float kGuessedRounds = 4;
+constexpr float kGuessedRounds = 4;         // that the guess counts as much as
 constexpr int32_t kMostGuessed = 8;
 constexpr float kRememberedRounds = 20;
 constexpr int32_t kLeastRounds = 3;      // of a request that says something about others
@@ -60,8 +60,9 @@ void SourceTrack::remember(std::optional<DraftMemory::Experience>& experience) c
   if (num_rounds_ < kLeastRounds) return;
   const DraftMemory::Worth before = experience ? experience->worth : guess_;
   const auto num_rounds = static_cast<float>(num_rounds_);
-  const DraftMemory::Worth worth = {before.accepted + kShareOfRequest * (sums_.accepted / num_rounds - before.accepted),
-                                    before.cost + kShareOfRequest * (sums_.cost / num_rounds - before.cost)};
+  const float share = experience ? kShareOfRequest : num_rounds / (num_rounds + kGuessedRounds);
+  const DraftMemory::Worth worth = {before.accepted + share * (sums_.accepted / num_rounds - before.accepted),
+                                    before.cost + share * (sums_.cost / num_rounds - before.cost)};
   experience = {worth, rates_};
 }
 

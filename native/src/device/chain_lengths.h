@@ -34,14 +34,27 @@ inline std::vector<int32_t> rows_of_lengths(int32_t most) {
   return rows;
 }
 
+// Drafted tokens of the rounds that are recorded when a bundle is loaded: none, each length, and the most there may be,
+// to which a longer verification is padded.
+inline std::vector<int32_t> recorded_lengths(int32_t max_drafted) {
+  std::vector<int32_t> lengths{0};
+  for (const int32_t length : kChainLengths) {
+    if (length < max_drafted) lengths.push_back(length);
+  }
+  if (max_drafted > 0) lengths.push_back(max_drafted);
+  return lengths;
+}
+
 // Passes of both models in recorded rounds, which are kept while they are at most so many: those used last.
 inline constexpr int32_t kMostRecordedPasses = 128;
 
-// Of the rounds of all lengths up to max_drafted, plain ones included, greedy and sampled: those that draft, and the
+// Of the rounds of these lengths, greedy and sampled: those in which one of num_drafting models drafts, and the
 // verifications of chains and of trees that something else drafted.
-inline int32_t num_recorded_passes(int32_t max_drafted) noexcept {
-  int32_t num_passes = 1;
-  for (const int32_t length : kChainLengths) num_passes += length <= max_drafted ? length + 1 + 2 : 0;
+inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
+  int32_t num_passes = 0;
+  for (const int32_t length : recorded_lengths(max_drafted)) {
+    num_passes += length == 0 ? 1 : num_drafting * (length + 1) + 2;
+  }
   return std::min(2 * num_passes, kMostRecordedPasses);
 }
 

@@ -179,7 +179,7 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
   settings_->draft_position = num_seen;
   // A row of a head's is a token at the position before it.
   if (chain.source == Source::kHead) settings_->draft_position = num_tokens - 1;
-  if (chain.num_drafted == 0 || chain.source == Source::kHead) return;
+  if (chain.num_drafted == 0 || chain.source == Source::kHead || !draft_.model) return;
   assert(num_seen >= 2);
   // Both of the last two tokens run, whether the first of them is cached already or not: the shape stays the same, and
   // the cache gets the same bits again.

@@ -40,6 +40,11 @@ class DeviceRound {
   // Rows behind the last token that a verification of num_drafted tokens has: one of the few lengths, or `most`.
   static int32_t padded_length(int32_t num_drafted, int32_t most) noexcept;
 
+  // Records rounds of the kinds that a controller plans with a draft model or lookup, as far as the recordings have
+  // room, so that no output pays for that. `block_table` has room for two tokens and max_drafted ones, and no slot of
+  // the caches is other than a number.
+  void rehearse(std::span<const int32_t> block_table, int32_t max_drafted, bool gives_hidden);
+
   struct Chain {
     std::span<const int32_t> tokens;       // the sequence so far, at least two
     std::span<const int32_t> block_table;  // with room for the drafted tokens
@@ -76,6 +81,8 @@ class DeviceRound {
   const Drafting& of(Source source) const noexcept { return source == Source::kHead ? head_ : draft_; }
   void set_inputs(const Chain& chain, const RoundSettings& settings);
   const RoundOutcome& run(RoundKind kind);
+  // And those that have the same inputs, which are set.
+  void rehearse(RoundKind kind);
   void enqueue(RoundKind kind);
   void enqueue_draft_step(int32_t step, Source source, bool is_greedy);
   void enqueue_level(int32_t level, RoundKind kind);

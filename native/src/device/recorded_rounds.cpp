@@ -14,12 +14,30 @@ void RecordedRounds::run(RoundKind kind, const Enqueue& enqueue) {
     return;
   }
   std::rotate(found, found + 1, rounds_.end());
+  recorded(enqueue).launch();
+}
+
+void RecordedRounds::record(RoundKind kind, const Enqueue& enqueue) {
+  const auto found = std::ranges::find(rounds_, kind, &Recorded::kind);
+  if (found == rounds_.end()) {
+    rounds_.push_back({kind, nullptr});
+  } else {
+    std::rotate(found, found + 1, rounds_.end());
+  }
+  recorded(enqueue);
+}
+
+CudaGraph& RecordedRounds::recorded(const Enqueue& enqueue) {
   Recorded& last = rounds_.back();
   if (!last.graph) {
-    forget_oldest(kind.num_passes());
+    forget_oldest(last.kind.num_passes());
     last.graph = record_(enqueue);
   }
-  last.graph->launch();
+  return *last.graph;
+}
+
+bool RecordedRounds::has_room(RoundKind kind) const noexcept {
+  return num_passes() + kind.num_passes() <= kMostRecordedPasses;
 }
 
 int32_t RecordedRounds::num_passes() const noexcept {

@@ -42,7 +42,11 @@ class RecordedRounds {
   // The first round of a kind is enqueued as it is: ONNX Runtime's memory for its shapes must exist before a recording.
   // The second one is recorded, and that is what runs from then on.
   void run(RoundKind kind, const Enqueue& enqueue);
+  // Records a kind without running it. Its passes have run, in rounds of another kind perhaps.
+  void record(RoundKind kind, const Enqueue& enqueue);
 
+  // Whether it can be recorded without forgetting another.
+  bool has_room(RoundKind kind) const noexcept;
   // Passes of both models in all recordings; at most kMostRecordedPasses (chain_lengths.h).
   int32_t num_passes() const noexcept;
 
@@ -52,6 +56,8 @@ class RecordedRounds {
     std::unique_ptr<CudaGraph> graph;  // nullptr until its second round, and when it was forgotten
   };
 
+  // Of the kind that was used last.
+  CudaGraph& recorded(const Enqueue& enqueue);
   void forget_oldest(int32_t num_new_passes);
 
   const Record record_;

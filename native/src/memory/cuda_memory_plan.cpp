@@ -112,11 +112,13 @@ uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 }
 
 // Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
-uint64_t round_bytes(int32_t max_draft_tokens, int32_t max_logits) {
+uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
+  const int32_t num_drafting = (manifest.draft ? 1 : 0) + (manifest.head ? 1 : 0);
+  const int32_t max_logits = manifest.target.num_logits;
   const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
   const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
   const uint64_t likely = uint64_t{kMaxRoundRows} * (1 + num_row_parts(max_logits)) * sizeof(LikelyRow);
-  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens) + parts + tables + likely + kSmall;
+  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens, num_drafting) + parts + tables + likely + kSmall;
 }
 
 uint64_t float_bytes(std::span<const TensorEntry> tensors) {
@@ -177,9 +179,9 @@ uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& si
   const ModelEntry& target = manifest.target;
   const uint64_t head = manifest.head ? head_bytes(manifest, sizes) : 0;
   const uint64_t own = pass_bytes(target, sizes) + head, partials = partial_bytes(target, sizes);
-  if (!manifest.draft) return own + partials + round_bytes(0, target.num_logits);
-  return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) +
-         round_bytes(max_draft_tokens, target.num_logits);
+  const uint64_t rounds = round_bytes(manifest, max_draft_tokens);
+  if (!manifest.draft) return own + partials + rounds;
+  return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) + rounds;
 }
 
 }  // namespace pilotfish

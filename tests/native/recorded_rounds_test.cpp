@@ -1,0 +1,107 @@
+// When rounds on a device are recorded, launched and forgotten; without a device.
+#include "device/recorded_rounds.h"
+
+#include <memory>
+#include <vector>
+
+#include "check.h"
+#include "device/chain_lengths.h"
+#include "status.h"
+
+namespace {
+
+using namespace pilotfish;
+
+// Counts what happens to the recordings of rounds.
+struct Recorder {
+  struct Graph : CudaGraph {
+    explicit Graph(Recorder& owner) : recorder(owner) {}
+    ~Graph() override { ++recorder.num_forgotten; }
+    void launch() override { ++recorder.num_launched; }
+    Recorder& recorder;
+  };
+
+  int num_enqueued = 0, num_recorded = 0, num_launched = 0, num_forgotten = 0;
+  RecordedRounds rounds{[this](const RecordedRounds::Enqueue& enqueue) {
+    enqueue();
+    ++num_recorded;
+    return std::make_unique<Graph>(*this);
+  }};
+
+  void run(RoundKind kind) {
+    rounds.run(kind, [this] { ++num_enqueued; });
+  }
+};
+
+void test_a_round_is_recorded_the_second_time() {
+  Recorder recorder;
+  for (int i = 0; i < 4; ++i) recorder.run({4, true});
+  CHECK_EQ(recorder.num_enqueued, 2);  // as it is, and into the recording
+  CHECK_EQ(recorder.num_recorded, 1);
+  CHECK_EQ(recorder.num_launched, 3);
+  recorder.run({4, false});  // other kinds
+  recorder.run({4, true, Drafted::kTreeBefore});
+  CHECK_EQ(recorder.num_recorded, 1);
+  CHECK_EQ(recorder.rounds.num_passes(), 5);
+  recorder.run({4, true, Drafted::kTreeBefore});
+  CHECK_EQ(recorder.rounds.num_passes(), 6);  // it only verifies
+}
+
+void test_a_failed_first_round_is_none() {
+  Recorder recorder;
+  CHECK_ERROR(PF_CUDA_FAILED, "no luck", recorder.rounds.run({4, true}, [] { fail(PF_CUDA_FAILED, "no luck"); }));
+  recorder.run({4, true});
+  CHECK_EQ(recorder.num_recorded, 0);
+}
+
+void test_rounds_that_were_not_used_lately_are_forgotten() {
+  Recorder recorder;
+  for (int i = 0; i < 2; ++i) recorder.run({63, true});
+  for (int i = 0; i < 2; ++i) recorder.run({47, true});
+  CHECK_EQ(recorder.rounds.num_passes(), 64 + 48);
+  recorder.run({63, true});  // of the two, used last
+  for (int i = 0; i < 2; ++i) recorder.run({31, true});
+  CHECK_EQ(recorder.rounds.num_passes(), 64 + 32);
+  CHECK_EQ(recorder.num_forgotten, 1);
+  recorder.run({47, true});  // its memory exists: recorded anew at once
+  CHECK_EQ(recorder.num_recorded, 4);
+  CHECK_EQ(recorder.rounds.num_passes(), 48 + 32);
+}
+
+void test_rounds_are_recorded_in_advance() {
+  Recorder recorder;
+  const auto record = [&](RoundKind kind) { recorder.rounds.record(kind, [&] { ++recorder.num_enqueued; }); };
+  recorder.run({63, true});
+  record({63, true});
+  record({62, false});  // its passes have run
+  CHECK_EQ(recorder.num_recorded, 2);
+  CHECK_EQ(recorder.num_launched, 0);
+  CHECK(!recorder.rounds.has_room({1, true}));
+  CHECK(recorder.rounds.has_room({63, true, Drafted::kChainBefore}));  // one pass
+  record({62, false});
+  recorder.run({62, false});
+  CHECK_EQ(recorder.num_recorded, 2);
+  CHECK_EQ(recorder.num_launched, 1);
+}
+
+void test_recorded_passes_are_planned() {
+  CHECK((recorded_lengths(0) == std::vector<int32_t>{0}));
+  CHECK((recorded_lengths(7) == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7}));
+  CHECK((recorded_lengths(8) == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7, 8}));
+  CHECK_EQ(num_recorded_passes(0, 1), 2);  // plain, greedy and sampled
+  CHECK_EQ(num_recorded_passes(2, 1), 2 * (1 + (2 + 2) + (3 + 2)));
+  CHECK_EQ(num_recorded_passes(2, 0), 2 * (1 + 2 + 2));
+  CHECK_EQ(num_recorded_passes(2, 2), 2 * (1 + (4 + 2) + (6 + 2)));
+  CHECK_EQ(num_recorded_passes(63, 1), kMostRecordedPasses);
+}
+
+}  // namespace
+
+int main() {
+  test_a_round_is_recorded_the_second_time();
+  test_a_failed_first_round_is_none();
+  test_rounds_that_were_not_used_lately_are_forgotten();
+  test_rounds_are_recorded_in_advance();
+  test_recorded_passes_are_planned();
+  return check::result();
+}
