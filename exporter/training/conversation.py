@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_WORD_EXCERPT = 32  # tokens to find a word in
+_TOPIC_LETTERS = 5
 _MARK = "\u2063user turn\u2063"  # invisible separators: in no template
 
 # User turns that quote the training text; each {} is an excerpt.
@@ -41,7 +43,7 @@ REQUESTS = (
     "Here are some passages.\n\n[1] {}\n\n[2] {}\n\n[3] {}\n\nList the facts in them, each with its passage.",
 )
 
-# How user turns begin that the target writes to their end; by half it begins them itself.
+# How user turns begin that the target writes to their end.
 BEGINNINGS = (
     "How can I",
     "How do I",
@@ -151,6 +153,19 @@ def excerpt_turns(frame: ChatFrame, text: Excerpts, count: int, max_tokens: int,
         request, room = usable[rng.integers(len(usable))]
         turns.append(request.format(*(_excerpt(frame, text, room, rng) for _ in range(request.count("{}")))))
     return turns
+
+
+def text_words(frame: ChatFrame, text: Excerpts, count: int, rng: np.random.Generator) -> list[str]:
+    """Words of the training text, one an excerpt; "" where an excerpt has none of some length."""
+    words = []
+    for _ in range(count):
+        found = [word for word in _excerpt(frame, text, _WORD_EXCERPT, rng).split() if _is_topic(word)]
+        words.append(found[rng.integers(len(found))] if found else "")
+    return words
+
+
+def _is_topic(word: str) -> bool:
+    return word.isalpha() and len(word) >= _TOPIC_LETTERS
 
 
 def _room(frame: ChatFrame, request: str, max_tokens: int) -> int:

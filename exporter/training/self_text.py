@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from accelerate import PartialState
 
-from .conversation import BEGINNINGS, ChatFrame, Excerpts, chat_frame, excerpt_turns
+from .conversation import BEGINNINGS, ChatFrame, Excerpts, chat_frame, excerpt_turns, text_words
 from .errors import DataError
 from .generate import continue_all
 from .rows import Row, TokenRows, existing_rows, write_rows
@@ -100,7 +100,8 @@ def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, 
     if quotes_text(seed[1], options.excerpt_share):
         turns = excerpt_turns(frame, text, options.batch, options.prompt_tokens, rng)
     else:
-        turns = _own_turns(target, frame, options.batch, options.prompt_tokens, shard_seed)
+        begun = beginnings(frame, text, options.batch, rng)
+        turns = _own_turns(target, begun, frame, options.prompt_tokens, shard_seed)
     rng.shuffle(turns)  # every kind of turn meets every temperature
     prompts = [ids for turn in turns if len(ids := frame.prompt_ids(turn)) <= options.prompt_tokens]
     if not prompts:
@@ -114,16 +115,28 @@ def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, 
     ]
 
 
-def _own_turns(target: Target, frame: ChatFrame, count: int, max_tokens: int, seed: int) -> list[str]:
-    """User turns that the target writes when its template leaves it the user's place; half have a given beginning."""
+def beginnings(frame: ChatFrame, text: Excerpts, count: int, rng: np.random.Generator) -> list[str]:
+    """How user turns begin: a quarter as the target likes, half with a word of the training text after some words.
+
+    Left to itself, or after these words alone, it asks about few things, and heads learn its answers to those by heart.
+    """
+    found = []
+    for row, word in enumerate(text_words(frame, text, count, rng)):
+        given = BEGINNINGS[row // 4 % len(BEGINNINGS)]
+        asked = f"{given.rstrip()} {word}" if word else given
+        found.append(("", given, asked, asked)[row % 4])
+    return found
+
+
+def _own_turns(target: Target, begun: list[str], frame: ChatFrame, max_tokens: int, seed: int) -> list[str]:
+    """User turns that the target writes to their end when its template leaves it the user's place."""
     room = max(1, max_tokens - len(frame.prompt_ids("")))
-    beginnings = ["" if row % 2 else BEGINNINGS[row // 2 % len(BEGINNINGS)] for row in range(count)]
-    openings = [frame.opening_ids(beginning) for beginning in beginnings]
-    temperatures = [_QUESTION_TEMPERATURES[row // 2 % len(_QUESTION_TEMPERATURES)] for row in range(count)]
+    openings = [frame.opening_ids(beginning) for beginning in begun]
+    temperatures = [_QUESTION_TEMPERATURES[row // 4 % len(_QUESTION_TEMPERATURES)] for row in range(len(begun))]
     written = continue_all(target, openings, min(room, _QUESTION_TOKENS), temperatures, seed=seed)
     turns = [
         beginning + target.backend.decode(ids, skip_special_tokens=True)
-        for beginning, ids in zip(beginnings, written, strict=True)
+        for beginning, ids in zip(begun, written, strict=True)
     ]
     return [turn.strip() for turn in turns if turn.strip()]
 

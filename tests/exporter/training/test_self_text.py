@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from pilotfish.exporter.training import SelfText
-from pilotfish.exporter.training.conversation import REQUESTS, Excerpts, chat_frame, excerpt_turns
+from pilotfish.exporter.training.conversation import (
+    BEGINNINGS,
+    REQUESTS,
+    ChatFrame,
+    Excerpts,
+    chat_frame,
+    excerpt_turns,
+)
 from pilotfish.exporter.training.errors import TrainingOptionError
 from pilotfish.exporter.training.generate import choose_tokens, continue_all
 from pilotfish.exporter.training.rows import Row, TokenRows, write_rows
 from pilotfish.exporter.training.self_text import (
     Conversation,
+    beginnings,
     fill_rows,
     pack_conversations,
     quotes_text,
@@ -128,6 +138,18 @@ def test_padding_of_the_vocabulary_is_never_written(target: Target) -> None:
     assert target.vocab_size < target.model.config.vocab_size
     written = continue_all(target, [[1, 3, 10]] * 64, 60, [30.0] * 64, seed=0)
     assert max(max(ids) for ids in written) < target.vocab_size
+
+
+def test_half_of_the_own_turns_begin_with_a_word_of_the_text(tmp_path: Path) -> None:
+    vocab = {word: index for index, word in enumerate(["<unk>", "gravity", "of", "x1234567", "compilers"])}
+    backend = Tokenizer(models.WordLevel(vocab, "<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    frame = ChatFrame(PreTrainedTokenizerFast(tokenizer_object=backend), "", "")
+    rows = write_rows(tmp_path / "rows", (Row(np.array([1, 2, 3, 4] * 20)) for _ in range(4)), 80, 5, "test")
+    found = beginnings(frame, Excerpts(rows, np.arange(3)), 200, np.random.default_rng(0))
+    assert sum(turn == "" for turn in found) == 50
+    assert sum(turn in BEGINNINGS for turn in found) == 50
+    assert {turn.split()[-1] for turn in found if turn and turn not in BEGINNINGS} == {"gravity", "compilers"}
 
 
 def test_excerpts_fit_and_come_from_the_given_rows(target: Target, excerpts: Excerpts) -> None:
