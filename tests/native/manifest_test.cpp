@@ -59,7 +59,8 @@ void test_messages_name_file_field_expected_and_found() {
   expect_corrupt("[8, 16]", "[8, 17]", "tensors[1].bytes: expected 544, found 512");
   expect_corrupt("[8, 16]", "[8, 17592186044416, 1048576]", "tensors[1].shape");
   expect_corrupt("\"f32\", \"shape\"", "\"f64\", \"shape\"", "tensors[1].dtype: expected u8 or f32, found \"f64\"");
-  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int4\"", "cache_dtype: expected f16, f32, bf16, int8 or fp8");
+  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int4\"",
+                 "cache_dtype: expected f16, f32, bf16, int8 or fp8");
 }
 
 void test_versions() {
