@@ -26,14 +26,17 @@ void DeviceRound::rehearse(std::span<const int32_t> block_table, int32_t max_dra
 
 // What a sampled round runs has been run by the greedy one.
 void DeviceRound::rehearse(RoundKind kind) {
-  const auto record = [&](Drafted drafted) {
+  const auto record = [&](Drafted drafted, Source source = Source::kDraft) {
     kind.drafted = drafted;
+    kind.source = source;
     if (!recorded_.has_room(kind)) return;
     if (kind.is_greedy) run(kind);
     recorded_.record(kind, [&] { enqueue(kind); });
   };
   if (kind.num_drafted == 0) return record(Drafted::kInRound);
-  if (draft_.model) record(kind.is_greedy ? Drafted::kInRound : Drafted::kCertainInRound);
+  const Drafted chain = kind.is_greedy ? Drafted::kInRound : Drafted::kCertainInRound;
+  if (draft_.model) record(chain);
+  if (head_.model) record(chain, Source::kHead);
   record(Drafted::kChainBefore);
   record(Drafted::kTreeBefore);
 }

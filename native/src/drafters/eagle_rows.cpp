@@ -13,15 +13,11 @@ ModelLimits step_limits(ModelLimits limits) {
   return limits;
 }
 
-std::vector<FloatRows> rows_of_taps(const Head& head, int32_t width) {
-  std::vector<FloatRows> taps;
-  for (size_t i = 0; i < head.entry().taps.size(); ++i) taps.emplace_back(head.device(), EagleRows::kMaxRows, width);
-  return taps;
-}
-
-std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, std::span<const FloatRows> taps) {
+std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, const FloatRows& streams) {
   std::vector<RowGraph::Port> ports;
-  for (size_t i = 0; i < taps.size(); ++i) ports.emplace_back(stream_name(entry.taps[i]), taps[i]);
+  for (size_t i = 0; i < entry.taps.size(); ++i) {
+    ports.emplace_back(stream_name(entry.taps[i]), RowPort::Rows::of(streams, static_cast<int32_t>(i)));
+  }
   return ports;
 }
 
@@ -29,10 +25,11 @@ std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, std::span<const
 
 EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
     : head_(head),
+      num_taps_(static_cast<int32_t>(head.entry().taps.size())),
       width_(width),
       step_(head, step_limits(target_limits)),
-      taps_(rows_of_taps(head, width)),
-      features_(head, "features", stream_ports(head.entry(), taps_), {{"features", step_.features()}}, kMaxRows),
+      streams_(head.device(), kMaxRows, width, num_taps_),
+      features_(head, "features", stream_ports(head.entry(), streams_), {{"features", step_.features()}}, kMaxRows),
       drafted_(head.device(), kMaxRows, head.entry().state_size) {
   if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
 }
@@ -49,7 +46,7 @@ uint64_t EagleRows::state_bytes(const HeadEntry& entry, uint64_t width) noexcept
 
 HeadState EagleRows::make_state() const {
   HeadState state;
-  state.streams = rows_of_taps(head_, width_);
+  state.streams = std::make_unique<FloatRows>(head_.device(), kMaxRows, width_, num_taps_);
   return state;
 }
 
@@ -62,9 +59,7 @@ void EagleRows::observe(const HeadRows& pass, HeadState& state) {
       step_.forward(catch_up(state, pass.tokens, pass.block_table, num_ready, 0));
     }
     const auto num_taken = std::min(rows.size(), size_t(kMaxRows - state.num_rows));
-    for (size_t tap = 0; tap < taps_.size(); ++tap) {
-      state.streams[tap].take(state.num_rows, pass.hidden.taps[tap], rows.first(num_taken));
-    }
+    state.streams->take(state.num_rows, pass.hidden.streams, rows.first(num_taken));
     state.num_rows += static_cast<int32_t>(num_taken);
     rows = rows.subspan(num_taken);
   }
@@ -73,10 +68,8 @@ void EagleRows::observe(const HeadRows& pass, HeadState& state) {
 Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
                          int32_t num_rows, int32_t num_outputs) {
   assert(num_rows >= 1 && num_rows <= state.num_rows && state.position + num_rows < int32_t(tokens.size()));
-  for (size_t tap = 0; tap < taps_.size(); ++tap) {
-    taps_[tap].take(0, state.streams[tap], 0, num_rows);
-    state.streams[tap].take(0, state.streams[tap], num_rows, state.num_rows - num_rows);
-  }
+  streams_.take(0, *state.streams, 0, num_rows);
+  state.streams->take(0, *state.streams, num_rows, state.num_rows - num_rows);
   features_.run(num_rows);
   const Pass pass{.ids = tokens.subspan(state.position + 1, num_rows),
                   .positions = {},

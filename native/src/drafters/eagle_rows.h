@@ -61,11 +61,12 @@ class EagleRows final : public DraftRows {
   void time(int32_t num_rows, int32_t context, std::span<const int32_t> block_table, int32_t num_outputs);
 
   const Head& head_;
+  const int32_t num_taps_;
   const int32_t width_;
   Model step_;
-  std::vector<FloatRows> taps_;  // [kMaxRows, width] each
-  RowGraph features_;            // from these to the step's features
-  FloatRows drafted_;            // [kMaxRows, state_size] what was left behind at each draft row; 0: at the last row
+  FloatRows streams_;  // [num_taps, kMaxRows, width]
+  RowGraph features_;  // from these to the step's features
+  FloatRows drafted_;  // [kMaxRows, state_size] what was left behind at each draft row; 0: at the last row
   std::optional<LikelyRows> likely_;  // on a device
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,8 @@ namespace pilotfish {
 
 // What a head keeps of one request's sequence between its rounds.
 struct HeadState {
-  // [max_rows, hidden_size] a tap, of the rows of the target that the head has not read yet.
-  std::vector<FloatRows> streams;
+  // [num_taps, max_rows, hidden_size] of the rows of the target that the head has not read yet.
+  std::unique_ptr<FloatRows> streams;
   int32_t position = 0;  // in the sequence of the first of them; a cache of the head's has the rows before
   int32_t num_rows = 0;
 };

@@ -16,11 +16,11 @@ class LastRowDrafter : public HeadDrafter {
   bool reads_all_rows() const noexcept override { return false; }
   HeadState make_state(int32_t) const override {
     HeadState state;
-    state.streams.emplace_back(device_, 1, width_);
+    state.streams = std::make_unique<FloatRows>(device_, 1, width_);
     return state;
   }
   void observe(const HeadRows& pass, HeadState& state) override {
-    state.streams[0].take(0, pass.hidden.taps[0], pass.rows.back(), 1);
+    state.streams->take(0, pass.hidden.streams, pass.rows.back(), 1);
     state.position = pass.position + static_cast<int32_t>(pass.rows.size()) - 1;
     state.num_rows = 1;
   }

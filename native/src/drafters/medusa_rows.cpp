@@ -37,7 +37,7 @@ std::optional<Logits> MedusaRows::begin(const DraftRequest& request, Draft&) {
   const HeadState& state = *request.head_state;
   // Of the token before the last one, which no pass of the target has run yet.
   assert(state.position == int32_t(request.tokens.size()) - 2);
-  stream_.take(0, state.streams[0], 0, 1);
+  stream_.take(0, *state.streams, 0, 1);
   graph_.run(1);
   levels_ = logits_.read(request, max_depth());
   return level(0, 1);

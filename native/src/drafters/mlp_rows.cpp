@@ -41,7 +41,7 @@ std::optional<Logits> MlpRows::begin(const DraftRequest& request, Draft&) {
   const HeadState& last = *request.head_state;
   // Of the token before the last one, which no pass of the target has run yet.
   assert(last.position == int32_t(request.tokens.size()) - 2);
-  stream_.take(0, last.streams[0], 0, 1);
+  stream_.take(0, *last.streams, 0, 1);
   ids_[0] = request.tokens.back();
   start(0, 1);
   states_.take(0, next_state_, 0, 1);

@@ -14,7 +14,7 @@ namespace pilotfish {
 
 // Streams of the asked rows of a pass, valid until the model's next pass.
 struct Hidden {
-  std::span<const FloatRows> taps;  // those of the manifest, in its order
+  const FloatRows& streams;  // a tap a part, those of the manifest in its order
   int32_t num_rows;
 };
 
@@ -36,8 +36,8 @@ class HiddenRows {
 
  private:
   RowPort rows_;
-  std::vector<FloatRows> streams_;  // a tap each, [max_rows, width]
-  std::vector<RowPort> outputs_;
+  FloatRows streams_;             // [num_taps, max_rows, width]
+  std::vector<RowPort> outputs_;  // a tap each
   int32_t num_bound_ = 0;
 };
 

@@ -19,8 +19,8 @@ class RowPort {
     int32_t num_columns;  // 0: a number a row
     int32_t max_rows;
 
-    static Rows of(const FloatRows& rows) noexcept {
-      return {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, rows.row(0), rows.num_columns(), rows.max_rows()};
+    static Rows of(const FloatRows& rows, int32_t part = 0) noexcept {
+      return {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, rows.row(0, part), rows.num_columns(), rows.max_rows()};
     }
   };
 
