@@ -79,23 +79,24 @@ __device__ __forceinline__ void score_bytes(const Queries& queries, const float4
   }
 }
 
-/// Adds 16 weighted values of a slab, the four tiles of eight columns whose columns are bytes 4 slab to 4 slab + 3 of
-/// the kDim / 8 columns that lanes 4 g to 4 g + 3 read. `values`: address of their rows.
+/// Two f16 of one column from two keys' bytes of it and its neighbour, of which it is the first or the second.
+template <CacheType kType, int kColumn>
+__device__ __forceinline__ uint32_t column_of(uint32_t word) {
+  if constexpr (kType == CacheType::kInt8) return __byte_perm(word, 0x64646464, kColumn == 0 ? 0x4240 : 0x4341);
+  return halves_of<kType, kColumn>(__byte_perm(word, 0, 0x3120));
+}
+
+/// Adds 16 weighted values of a slab of 32 columns. `values`: address of their rows. Transposed, a matrix of bytes
+/// gives pairs of columns: sums[2 i] are of the even ones of 16, sums[2 i + 1] of the odd ones.
 template <CacheType kType, int kDim>
 __device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, int slab, float4 (&sums)[4]) {
-  constexpr int kBytes = kCacheRowBytes<kType, kDim>;
-  const int lane = threadIdx.x % kWarpSize;
-  values += lane % 4 * 2 * kBytes + lane / 4 * (kDim / 8) + slab * 4;
-  uint32_t words[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9
+  uint32_t words[4];  // of 16 columns keys 0 to 7 and 8 to 15, then of the others
+  load_matrices_transposed(words, values + lane_rows<kCacheRowBytes<kType, kDim>>() + slab * 32);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) words[i] = load_word(values + (i / 2 * 8 + i % 2) * kBytes);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    // Bytes 2 half and 2 half + 1 of two neighbouring keys.
-    const int selector = half == 0 ? 0x5140 : 0x7362;
-    const uint32_t low = __byte_perm(words[0], words[1], selector), high = __byte_perm(words[2], words[3], selector);
-    sums[2 * half] = multiply(weights, halves_of<kType, 0>(low), halves_of<kType, 0>(high), sums[2 * half]);
-    sums[2 * half + 1] = multiply(weights, halves_of<kType, 1>(low), halves_of<kType, 1>(high), sums[2 * half + 1]);
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t low = words[2 * i], high = words[2 * i + 1];
+    sums[2 * i] = multiply(weights, column_of<kType, 0>(low), column_of<kType, 0>(high), sums[2 * i]);
+    sums[2 * i + 1] = multiply(weights, column_of<kType, 1>(low), column_of<kType, 1>(high), sums[2 * i + 1]);
   }
 }
 

@@ -73,19 +73,17 @@ using Piece = std::conditional_t<kHasScales<kType>, float4, float2>;
 template <CacheType kType>
 inline constexpr int kPieces = kHasScales<kType> ? 2 : 4;
 
-template <CacheType kType, int kDim>
+template <CacheType kType>
 __device__ __forceinline__ int piece_column(int slab, int piece) {
-  const int pair = threadIdx.x % 4 * 2;
-  return kHasScales<kType> ? (pair + piece) * (kDim / 8) + slab * 4 : slab * 32 + piece * 8 + pair;
+  const int lane = threadIdx.x % 4;
+  return slab * 32 + (kHasScales<kType> ? piece * 16 + lane * 4 : piece * 8 + lane * 2);
 }
 
 template <CacheType kType>
 __device__ __forceinline__ Piece<kType> piece_of(const float4 (&sums)[4], int half, int piece) {
   if constexpr (kHasScales<kType>) {
-    const auto of = [&](const float4& sum) {
-      return half == 0 ? (piece == 0 ? sum.x : sum.y) : (piece == 0 ? sum.z : sum.w);
-    };
-    return make_float4(of(sums[0]), of(sums[1]), of(sums[2]), of(sums[3]));
+    const float4 &even = sums[2 * piece], &odd = sums[2 * piece + 1];
+    return half == 0 ? make_float4(even.x, odd.x, even.y, odd.y) : make_float4(even.z, odd.z, even.w, odd.w);
   } else {
     return half == 0 ? make_float2(sums[piece].x, sums[piece].y) : make_float2(sums[piece].z, sums[piece].w);
   }

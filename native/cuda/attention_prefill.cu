@@ -141,7 +141,7 @@ class PrefillWarp {
       for (int slab = 0; slab < kDim / 32; ++slab) {
 #pragma unroll
         for (int piece = 0; piece < kPieces<kType>; ++piece) {
-          const int column = piece_column<kType, kDim>(slab, piece);
+          const int column = piece_column<kType>(slab, piece);
           if (column >= a_.shape.head_dim) continue;
           write_result(a_, index, column, scaled(piece_of<kType>(totals_[slab], half, piece), inverse));
         }

@@ -178,7 +178,7 @@ class SplitBlock {
       const size_t index = tile_.index(a_, tiling_, query);
 #pragma unroll
       for (int piece = 0; piece < kPieces<kType>; ++piece) {
-        const int column = piece_column<kType, kDim>(slab, piece);
+        const int column = piece_column<kType>(slab, piece);
         auto* const target = reinterpret_cast<Piece<kType>*>(partials_.values(index, split) + column);
         if (column < a_.shape.head_dim) store_relaxed(target, piece_of<kType>(sums, half, piece));
       }
@@ -196,7 +196,7 @@ class SplitBlock {
     for_each_result([&](int query, int slab, int half, const float4(&sums)[4]) {
 #pragma unroll
       for (int piece = 0; piece < kPieces<kType>; ++piece) {
-        float* const target = results + query * kDim + piece_column<kType, kDim>(slab, piece);
+        float* const target = results + query * kDim + piece_column<kType>(slab, piece);
         *reinterpret_cast<Piece<kType>*>(target) = piece_of<kType>(sums, half, piece);
       }
       if (slab == 0 && lane_ % 4 == 0) own[query] = make_float2(softmax_[half].maximum, softmax_[half].sum);

@@ -88,12 +88,6 @@ __device__ __forceinline__ void prefetch_bulk(const void* source, int num_bytes)
 }
 #endif
 
-__device__ __forceinline__ uint32_t load_word(uint32_t address) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
-  return word;
-}
-
 __device__ __forceinline__ void store_word(uint32_t target, uint32_t word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(target), "r"(word) : "memory");
 }
@@ -159,10 +153,11 @@ cudaError_t starts_early(Kernel kernel, bool* early_out) {
   return status;
 }
 
-/// Launches a kernel that begins with wait_for_predecessors(), before its predecessor has ended where that is possible.
+/// Launches a kernel that begins with wait_for_predecessors(), before its predecessor has ended where that is possible,
+/// in clusters of `cluster_blocks` blocks.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threads, size_t shared_bytes,
-                         cudaStream_t stream, const Arguments&... arguments) {
+cudaError_t launch_early_in_clusters(void (*kernel)(Parameters...), dim3 grid, int cluster_blocks, int num_threads,
+                                     size_t shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
   bool early = false;
   if (const cudaError_t status = starts_early(kernel, &early); status != cudaSuccess) return status;
   cudaLaunchConfig_t config = {};
@@ -170,11 +165,18 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threa
   config.blockDim = dim3(num_threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster_blocks > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster_blocks), 1, 1};
+  }
   constexpr size_t kDefaultSharedBytes = 48 << 10;
   if (shared_bytes > kDefaultSharedBytes) {
     const cudaError_t status =
@@ -188,6 +190,12 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threa
     return status;
   }
   return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threads, size_t shared_bytes,
+                         cudaStream_t stream, const Arguments&... arguments) {
+  return launch_early_in_clusters(kernel, grid, 1, num_threads, shared_bytes, stream, arguments...);
 }
 
 // ---- f16 ----

@@ -134,9 +134,10 @@ int main() {
   using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
-  for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print_prompts({"7B", 32, 4}, cache);
+  constexpr CacheType kCaches[] = {CacheType::kF16, CacheType::kBf16, CacheType::kInt8, CacheType::kFp8};
+  for (const CacheType cache : kCaches) print_prompts({"7B", 32, 4}, cache);
   for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {
-    for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) print_few_rows(model, cache);
+    for (const CacheType cache : kCaches) print_few_rows(model, cache);
   }
   return 0;
 }
