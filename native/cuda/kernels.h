@@ -47,6 +47,11 @@ struct LowbitPlan {
   bool is_resident = false;
 };
 
+/// Blocks that read the same few KB at once wait for each other: L2 gives 64 bytes of a place a clock. What many blocks
+/// read lies in so many places, where leaves_copies() says so.
+inline constexpr int kInputCopies = 4;
+inline constexpr int kMostCopiedRows = 8;
+
 /// A copy of a result for the linear that reads it next. With `weight` that linear has a norm: the copy is f16(x *
 /// weight), and the rest of the norm, the row's size, is applied to its sums. No copy where `halves` is null.
 struct NextInput {
@@ -54,6 +59,7 @@ struct NextInput {
   const float* weight;  // [columns] or null: f16(x)
   float* squares;       // with weight: [num_rows, num_square_parts(columns)], sums of squares of 32 columns each; zeros
                         // behind the last part
+  int copy_stride = 0;  // of the halves' kInputCopies places, in elements; 0: there is one
 };
 
 /// What remains of the norm of a linear whose input is such a copy; none where `squares` is null.
@@ -79,6 +85,7 @@ struct LowbitLinear {
   LowbitPlan plan;
   const void* weights;   // repacked, see repack_lowbit()
   const void* x;         // f16 [num_rows, in_features]
+  int x_copy_stride;     // NextInput::copy_stride of whoever left x
   const float* bias;     // [out_features] or null; gate and up interleaved by 16 as the weight rows
   const void* residual;  // [num_rows, columns of out] of the output type, or null; may alias out
   void* out;             // [num_rows, out_features], half as many columns with SwiGLU
@@ -100,6 +107,9 @@ cudaError_t has_kernels();
 
 /// One thread block a multiprocessor, where there is work for all.
 LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limits);
+
+/// Whether a linear leaves NextInput's halves in kInputCopies places where it is asked to.
+bool leaves_copies(const LowbitShape& shape, const LowbitPlan& plan, int num_rows);
 
 /// Bytes of a weight of `shape` as the bundle packs it, and repacked.
 size_t packed_lowbit_bytes(const LowbitShape& shape);
@@ -182,10 +192,9 @@ struct PagedAttention {
 size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int max_blocks, int block_size);
 
 /// Normalises and rotates the rows' queries and keys, writes keys and values into the cache and attends over it. A
-/// row's bits depend on its query and on the keys and values it sees, in their order, alone: 128 keys are a split with a
-/// softmax of its own, and splits are added in order, whoever computes them. Reads ahead: the
-/// inputs but qkv, and the slots of the cache that this pass does not write, must be complete before the first kernel
-/// of the pass is launched.
+/// row's bits depend on its query and on the keys and values it sees, in their order, alone: 128 keys are a split with
+/// a softmax of its own, and splits are added in order, whoever computes them. Reads ahead: the inputs but qkv, and the
+/// slots of the cache that this pass does not write, must be complete before the first kernel of the pass is launched.
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream);
 
 // ---- a round ----

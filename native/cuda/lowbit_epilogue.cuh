@@ -39,14 +39,16 @@ struct SliceSums {
     return shared_address(sums + lane % 4 * 2 * kTokenFloats + slice * kSliceFloats + lane / 4);
   }
 
+  /// Memory::store(address, value) knows whose memory `place` is.
+  template <class Memory>
   __device__ __forceinline__ static void leave(uint32_t place, int num_rows, const float4 (&slice)[kTilesPerPiece]) {
     const int token = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int tile = 0; tile < kTilesPerPiece; ++tile) {
       const float4& v = slice[tile];
       const uint32_t at = place + tile * kTileRows * 4;
-      if (token < num_rows) store_shared(at, v.x), store_shared(at + 32, v.z);
-      if (token + 1 < num_rows) store_shared(at + kTokenBytes, v.y), store_shared(at + kTokenBytes + 32, v.w);
+      if (token < num_rows) Memory::store(at, v.x), Memory::store(at + 32, v.z);
+      if (token + 1 < num_rows) Memory::store(at + kTokenBytes, v.y), Memory::store(at + kTokenBytes + 32, v.w);
     }
   }
 
@@ -80,17 +82,18 @@ struct OutputInputs {
 /// This lane's column of a piece of the result.
 class OutputColumn {
  public:
-  __device__ __forceinline__ explicit OutputColumn(const LowbitLinear& linear)
+  __device__ __forceinline__ OutputColumn(const LowbitLinear& linear, int piece)
       : linear_(linear),
+        piece_(piece),
         lane_(threadIdx.x % kWarpSize),
         is_gated_(linear.activation == Activation::kSwiGlu),
         num_columns_(linear.shape.out_features >> is_gated_),
-        column_(blockIdx.x * (is_gated_ ? kTileRows : kPieceRows) + lane_),
+        column_(piece * (is_gated_ ? kTileRows : kPieceRows) + lane_),
         exists_(column_ < num_columns_ && (!is_gated_ || lane_ < kTileRows)) {}
 
   /// Constants, which need not wait for an earlier kernel.
   __device__ __forceinline__ void read_constants(OutputInputs& inputs) const {
-    const int row = blockIdx.x * kPieceRows + lane_;
+    const int row = piece_ * kPieceRows + lane_;
     if (linear_.bias && row < linear_.shape.out_features) inputs.bias = __ldg(linear_.bias + row);
     if (linear_.next.weight && exists_) inputs.next_weight = __ldg(linear_.next.weight + column_);
   }
@@ -113,8 +116,7 @@ class OutputColumn {
     places.out = linear_.output_type == OutputType::kF32 ? static_cast<void*>(static_cast<float*>(linear_.out) + at)
                                                          : static_cast<__half*>(linear_.out) + at;
     if (linear_.next.halves) places.halves = static_cast<__half*>(linear_.next.halves) + at;
-    if (linear_.next.weight)
-      places.squares = linear_.next.squares + token * num_square_parts(num_columns_) + blockIdx.x;
+    if (linear_.next.weight) places.squares = linear_.next.squares + token * num_square_parts(num_columns_) + piece_;
     return places;
   }
 
@@ -125,7 +127,7 @@ class OutputColumn {
     if (is_gated_) value = swiglu(value, __shfl_down_sync(~0u, value, kTileRows));
     value = __fadd_rn(value, inputs.residual);
     if (exists_) {
-      if (places.halves) __stcg(places.halves, half_for_next(value, inputs.next_weight));
+      if (places.halves) write_halves(places.halves, half_for_next(value, inputs.next_weight));
       if (linear_.output_type == OutputType::kF32) {
         __stcg(static_cast<float*>(places.out), value);
       } else {
@@ -138,11 +140,17 @@ class OutputColumn {
   }
 
  private:
+  __device__ __forceinline__ void write_halves(__half* place, __half value) const {
+    __stcg(place, value);
+    if (linear_.next.copy_stride == 0) return;
+#pragma unroll
+    for (int i = 1; i < kInputCopies; ++i) __stcg(place + i * linear_.next.copy_stride, value);
+  }
   // A pass of 64 rows by 2^24 columns has 2^30 results.
   __device__ int index(int token) const { return token * num_columns_ + column_; }
 
   const LowbitLinear& linear_;
-  const int lane_;
+  const int piece_, lane_;
   const bool is_gated_;
   const int num_columns_, column_;
   const bool exists_;

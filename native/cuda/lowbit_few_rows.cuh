@@ -11,13 +11,16 @@ namespace pilotfish::cuda {
 
 inline constexpr int kFewRows = kTokenTile;
 
+/// With two blocks a piece, a cluster, the second one leaves its sums in the first one's memory.
 template <class Format>
-ResidentLayout few_rows_layout(const Slices& slices, int num_rows) {
+ResidentLayout few_rows_layout(const Slices& slices, int num_blocks, int num_rows) {
+  const int num_slices = slices.per_block(num_blocks);
   ResidentLayout layout;
   layout.row_bytes = slices.most_chunks() * Format::kChunkColumns * 2 + 16;
   layout.slice_bytes = num_rows * layout.row_bytes;
-  layout.activations = ResidentLayout::kPieces + slices.num_chunks * Format::kPieceBytes;
-  layout.sums = layout.activations + slices.count * layout.slice_bytes;
+  layout.activations =
+      ResidentLayout::kPieces + std::min(num_slices * slices.most_chunks(), slices.num_chunks) * Format::kPieceBytes;
+  layout.sums = layout.activations + num_slices * layout.slice_bytes;
   layout.bytes = layout.sums + num_rows * SliceSums::kTokenBytes;
   return layout;
 }
@@ -34,10 +37,12 @@ __device__ __forceinline__ void keep(int& value) { asm volatile("" : "+r"(value)
 template <class Format>
 class FewRowsSlice {
  public:
-  __device__ FewRowsSlice(const ResidentParams& params, uint8_t* shared, int slice)
+  template <int kBlocks>
+  __device__ FewRowsSlice(const ResidentParams& params, const BlockPlace<kBlocks>& block, uint8_t* shared, int warp)
       : params_(params),
-        pieces_(params, shared, slice),
-        activations_(shared_address(shared) + params.layout.activations + slice * params.layout.slice_bytes),
+        pieces_(params, block, shared, block.first_slice + warp),
+        activations_(shared_address(shared) + params.layout.activations + warp * params.layout.slice_bytes),
+        place_(block.in_group),
         lane_(threadIdx.x % kWarpSize) {}
 
   __device__ __forceinline__ void load_weights() const { pieces_.load(); }
@@ -50,6 +55,7 @@ class FewRowsSlice {
     const int num_valid = min(num_columns, params_.linear.shape.in_features - first_column);
     clear_columns(num_valid, num_columns);
     const __half* source = static_cast<const __half*>(params_.linear.x) + first_column + column;
+    source += place_ % kInputCopies * params_.linear.x_copy_stride;
     uint32_t target = activations_ + lane_ * 16;
     int is_first = column < num_valid, is_more = num_rows > 1 || num_valid > kWarpSize * 8;
     // Rows past the last token repeat it: their sums are nobody's.
@@ -104,17 +110,57 @@ class FewRowsSlice {
   const ResidentParams& params_;
   const SlicePieces<Format> pieces_;
   const uint32_t activations_;
-  const int lane_;
+  const int place_, lane_;
 };
 
-/// All warps of the block, each from wherever it is.
-__device__ __forceinline__ void barrier_sync() { asm volatile("barrier.sync 1;" ::: "memory"); }
+/// How the warps of a piece's blocks meet, each from wherever it is.
+template <int kBlocks>
+struct Meeting;
+
+template <>
+struct Meeting<1> {
+  __device__ static void begin() {}
+  __device__ static void await_others() {}
+  __device__ static uint32_t of_first(uint32_t address) { return address; }
+  __device__ static void store(uint32_t address, float value) { store_shared(address, value); }
+  __device__ static void sync() { asm volatile("barrier.sync 1;" ::: "memory"); }
+};
+
+/// Two blocks of a cluster.
+template <>
+struct Meeting<2> {
+#if __CUDA_ARCH__ >= 900
+  __device__ static void begin() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+  /// Once both have begun, the first one's memory may be written.
+  __device__ static void await_others() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+  /// Shared memory of the first block that lies where `address` does in this one's.
+  __device__ static uint32_t of_first(uint32_t address) {
+    uint32_t mapped;
+    asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(mapped) : "r"(address));
+    return mapped;
+  }
+  __device__ static void store(uint32_t address, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+  }
+  __device__ static void sync() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+  }
+#else
+  __device__ static void begin() {}  // never launched
+  __device__ static void await_others() {}
+  __device__ static uint32_t of_first(uint32_t address) { return address; }
+  __device__ static void store(uint32_t, float) {}
+  __device__ static void sync() {}
+#endif
+};
 
 /// The first token's end, by the warp that has no slice: all it reads beside the sums is there before them.
-__device__ __forceinline__ void finish_first(const ResidentParams& params, const SliceSums& sums, float* scales) {
+template <int kBlocks>
+__device__ __forceinline__ void finish_first(const ResidentParams& params, int piece, const SliceSums& sums,
+                                             float* scales) {
   const LowbitLinear& linear = params.linear;
   const int lane = threadIdx.x % kWarpSize;
-  const OutputColumn column(linear);
+  const OutputColumn column(linear, piece);
   OutputInputs inputs;
   column.read_constants(inputs);
   OutputColumn::Places places = column.places(0);
@@ -128,17 +174,18 @@ __device__ __forceinline__ void finish_first(const ResidentParams& params, const
     if (lane % 4 == 0) scales[lane / 4] = scale;
     scale = __shfl_sync(~0u, scale, 0);
   }
-  barrier_sync();
+  Meeting<kBlocks>::await_others();
+  Meeting<kBlocks>::sync();
   column.write(places, sums.total(0), scale, inputs);
 }
 
 /// The other tokens' end, a warp each.
-__device__ __forceinline__ void finish_others(const ResidentParams& params, const SliceSums& sums,
-                                              const float* scales) {
+__device__ __forceinline__ void finish_others(const ResidentParams& params, int piece, int num_warps,
+                                              const SliceSums& sums, const float* scales) {
   const LowbitLinear& linear = params.linear;
-  const OutputColumn column(linear);
+  const OutputColumn column(linear, piece);
 #pragma unroll 1
-  for (int token = threadIdx.x / kWarpSize + 1; token < linear.num_rows; token += params.slices.count) {
+  for (int token = threadIdx.x / kWarpSize + 1; token < linear.num_rows; token += num_warps) {
     OutputInputs inputs;
     column.read_constants(inputs);
     column.read_residual(token, inputs);
@@ -147,21 +194,28 @@ __device__ __forceinline__ void finish_others(const ResidentParams& params, cons
   }
 }
 
-template <class Format>
+template <class Format, int kBlocks>
 __device__ __forceinline__ void run_few_rows(const ResidentParams& params, uint8_t* shared) {
-  const int warp = threadIdx.x / kWarpSize;
+  Meeting<kBlocks>::begin();
+  const BlockPlace<kBlocks> block(params);
+  const int warp = uniform_warp();
   auto* const scales = reinterpret_cast<float*>(shared + ResidentLayout::kScales);
   const SliceSums sums = {reinterpret_cast<float*>(shared + params.layout.sums)};
-  if (warp == params.slices.count) return finish_first(params, sums, scales);
-  const FewRowsSlice<Format> slice(params, shared, warp);
+  if (warp >= block.num_slices) {
+    if (block.rank == 0 && warp == block.num_slices) return finish_first<kBlocks>(params, block.piece, sums, scales);
+    Meeting<kBlocks>::await_others();
+    return Meeting<kBlocks>::sync();
+  }
+  const FewRowsSlice<Format> slice(params, block, shared, warp);
   slice.load_weights();
-  uint32_t place = sums.lane_place(warp);
+  uint32_t place = sums.lane_place(block.first_slice + warp);
   keep(place);
   float4 totals[kTilesPerPiece] = {};
   slice.multiply(totals);
-  SliceSums::leave(place, params.linear.num_rows, totals);
-  barrier_sync();
-  if (params.linear.num_rows > 1) finish_others(params, sums, scales);
+  Meeting<kBlocks>::await_others();
+  SliceSums::leave<Meeting<kBlocks>>(Meeting<kBlocks>::of_first(place), params.linear.num_rows, totals);
+  Meeting<kBlocks>::sync();
+  if (params.linear.num_rows > 1 && block.rank == 0) finish_others(params, block.piece, block.num_slices, sums, scales);
 }
 
 }  // namespace pilotfish::cuda

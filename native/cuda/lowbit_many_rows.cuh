@@ -42,7 +42,7 @@ class ManyRows {
   __device__ ManyRows(const ResidentParams& params, uint8_t* shared)
       : params_(params),
         shared_(shared),
-        warp_(threadIdx.x / kWarpSize),
+        warp_(uniform_warp()),
         lane_(threadIdx.x % kWarpSize),
         num_warps_(Shape::num_warps(params.slices)),
         activations_(shared + params.layout.activations + warp_ * params.layout.slice_bytes) {}
@@ -67,7 +67,7 @@ class ManyRows {
  private:
   static constexpr int kTokens = Shape::kTokenTiles * kTokenTile;
 
-  __device__ SlicePieces<Format> pieces(int slice) const { return {params_, shared_, slice}; }
+  __device__ SlicePieces<Format> pieces(int slice) const { return {params_, BlockPlace<1>(params_), shared_, slice}; }
   __device__ float* scales() const { return reinterpret_cast<float*>(shared_ + ResidentLayout::kScales); }
 
   __device__ __forceinline__ void leave_scales() const {
@@ -126,7 +126,7 @@ class ManyRows {
   /// column.
   __device__ __forceinline__ void add(int first_slice) const {
     const LowbitLinear& linear = params_.linear;
-    const OutputColumn column(linear);
+    const OutputColumn column(linear, BlockPlace<1>(params_).piece);
     auto* const totals = reinterpret_cast<float*>(shared_ + params_.layout.sums) + lane_;
     const auto* const sums = reinterpret_cast<const float*>(shared_ + params_.layout.activations) + lane_;
     const int stride = params_.layout.slice_bytes / 4, count = min(num_warps_, params_.slices.count - first_slice);

@@ -13,6 +13,10 @@ LowbitPlan plan_lowbit_linear(const LowbitShape& shape, const DeviceLimits& limi
   return {std::min(limits.num_sms, unit_grid(shape).num_units()), false};
 }
 
+bool leaves_copies(const LowbitShape& shape, const LowbitPlan& plan, int num_rows) {
+  return plan.is_resident && shape.format != WeightFormat::kF16 && num_rows <= kMostCopiedRows;
+}
+
 size_t packed_lowbit_bytes(const LowbitShape& shape) {
   constexpr size_t kTile = 16, kGroup = 64, kInt4Bytes = 576, kInt4AsymBytes = 640, kInt8Bytes = 1088, kF16Bytes = 2048;
   const size_t tiles = (shape.out_features + kTile - 1) / kTile, groups = (shape.in_features + kGroup - 1) / kGroup;

@@ -98,13 +98,19 @@ class Model {
   }
 
  private:
+  LowbitPlan plan(const LowbitShape& shape, int parts) const {
+    if (parts & kRing) return {std::min(limits_.num_sms, unit_grid(shape).num_units())};
+    return plan_lowbit_linear(shape, limits_);
+  }
+  int copy_stride(const LowbitShape& shape, int rows, int parts) const {
+    return leaves_copies(shape, plan(shape, parts), rows) ? kMostCopiedRows * sizes_.hidden : 0;
+  }
   /// qkv and gate_up read a copy with a norm, o and down write one.
   void linear(const LowbitShape& shape, int index, int rows, int parts, cudaStream_t stream) const {
     const bool reads_norm = index % 2 == 0, is_gated = index % 4 == 2;
     LowbitLinear linear = {};
     linear.shape = shape;
-    linear.plan = plan_lowbit_linear(shape, limits_);
-    if (parts & kRing) linear.plan = {std::min(limits_.num_sms, unit_grid(shape).num_units())};
+    linear.plan = plan(shape, parts);
     linear.weights = weights_[index].get();
     linear.x = reads_norm ? halves_.get() : companion_.get();
     linear.residual = reads_norm ? nullptr : x_.get();
@@ -116,7 +122,10 @@ class Model {
     linear.passes = parts & kKeep ? Passes::kIntoCache : Passes::kThroughCache;
     if (is_gated) linear.next.halves = companion_.get();
     if (parts & kNorms && reads_norm) linear.input_norm = {squares_.get(), 1e-5f, 1};
-    if (parts & kNorms && !reads_norm) linear.next = {halves_.get(), norm_.get(), squares_.get()};
+    if (reads_norm) linear.x_copy_stride = copy_stride(index % 4 == 0 ? down_ : o_, rows, parts);
+    if (parts & kNorms && !reads_norm) {
+      linear.next = {halves_.get(), norm_.get(), squares_.get(), copy_stride(shape, rows, parts)};
+    }
     linear.partials = partials_.get();
     CUDA_CHECK(launch_lowbit_linear(linear, limits_, stream));
   }

@@ -43,7 +43,7 @@ class Fixture {
         square_values_(random_squares(c.shape.in_features, seed + 4)),
         next_weight_values_(random_floats(columns(), seed + 5)),
         weights_(repacked(weight_)),
-        x_(x_values_),
+        x_(copies(x_values_)),
         bias_(bias_values_),
         residual_f32_(residual_values_),
         residual_f16_(halves(residual_values_)),
@@ -69,6 +69,7 @@ class Fixture {
     linear.plan = case_.plan;
     linear.weights = weights_.get();
     linear.x = x_.get() + static_cast<size_t>(first) * case_.shape.in_features;
+    linear.x_copy_stride = kMaxLinearRows * case_.shape.in_features;
     linear.bias = case_.with_bias ? bias_.get() : nullptr;
     const size_t offset = static_cast<size_t>(first) * columns();
     if (case_.with_residual) {
@@ -82,6 +83,7 @@ class Fixture {
                            kEpsilon, kUnscale};
       linear.next.weight = next_weight_.get();
       linear.next.squares = next_squares_.get();
+      linear.next.copy_stride = copy_stride(count);
     }
     linear.output_type = case_.output_type;
     linear.activation = case_.activation;
@@ -104,6 +106,15 @@ class Fixture {
     return bytes;
   }
 
+  int copy_stride(int count) const {
+    return case_.with_norms && leaves_copies(case_.shape, case_.plan, count) ? kMostCopiedRows * columns() : 0;
+  }
+  static std::vector<__half> copies(const std::vector<__half>& values) {
+    std::vector<__half> all;
+    for (int i = 0; i < kInputCopies; ++i) all.insert(all.end(), values.begin(), values.end());
+    return all;
+  }
+
   /// The f16 copy is the output, rounded; for a norm, with its weight, and beside it the squares of 32 columns.
   void check_halves(const std::vector<uint8_t>& bytes, int count) const {
     if (case_.output_type != OutputType::kF32) return;
@@ -116,6 +127,11 @@ class Fixture {
       break;
     }
     if (case_.with_norms) check_squares(values, count);
+    for (int i = 1; copy_stride(count) && i < kInputCopies; ++i) {
+      const bool same =
+          std::memcmp(copy.data(), copy.data() + i * copy_stride(count), sizeof(__half) * count * columns()) == 0;
+      expect(same, "further copy", case_.shape, case_.plan, count, i);
+    }
   }
   void check_squares(const float* values, int count) const {
     const std::vector<float> squares = next_squares_.read();

@@ -60,6 +60,8 @@ void check_small(int row_step) {
     check({{format, 576, 200}, {3}, OutputType::kF16, Activation::kNone, true, true}, row_step);
     check({{format, 576, 200}, {3}, OutputType::kF32, Activation::kNone, true, true, true}, row_step);
     check({{format, 576, 200}, {7, true}, OutputType::kF16, Activation::kNone, true, true}, row_step);
+    check({{format, 576, 200}, {7, true}, OutputType::kF32, Activation::kNone, true, true, true}, row_step);
+    check({{format, 3000, 200}, {7, true}, OutputType::kF32, Activation::kNone, true, true, true}, row_step);
     // Blocks that end one row group, see the next one whole and begin a third.
     check(
         {{format, 576, 3072}, {format == WeightFormat::kInt8 ? 8 : 5}, OutputType::kF32, Activation::kNone, true, true},

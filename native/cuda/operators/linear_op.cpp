@@ -81,6 +81,7 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   linear.plan = plan_;
   linear.weights = weights_;
   linear.x = copy.halves;
+  linear.x_copy_stride = copy.stride;
   linear.bias = bias.as<const float>();
   linear.residual = residual.as<const float>();
   linear.out = out;
@@ -89,8 +90,10 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   linear.num_rows = static_cast<int>(num_rows);
   linear.passes = context_.passes();
   linear.input_norm = copy.norm;
-  linear.next = context_.begin_copy(
-      output_name_, activation_ == Activation::kNone ? ModelContext::Can::kNorm : ModelContext::Can::kCopy);
+  linear.next =
+      context_.begin_copy(output_name_, activation_ != Activation::kNone                ? ModelContext::Can::kCopy
+                                        : leaves_copies(shape_, plan_, linear.num_rows) ? ModelContext::Can::kCopies
+                                                                                        : ModelContext::Can::kNorm);
   linear.partials = context_.linear_partials();
   launch(linear, stream);
 }

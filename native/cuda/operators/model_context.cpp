@@ -35,7 +35,8 @@ void ModelContext::want_copy(const std::string& value, int num_columns, const fl
   if (norm_weight && normed_columns_ != 0 && normed_columns_ != num_columns) return;
   if (norm_weight) normed_columns_ = num_columns;
   for (Slot& slot : slots_) {
-    slot.halves.reserve(sizeof(uint16_t) * pass_.max_rows * num_columns, stream_);
+    const int num_rows = std::max(pass_.max_rows, kInputCopies * kMostCopiedRows);
+    slot.halves.reserve(sizeof(uint16_t) * num_rows * num_columns, stream_);
     slot.squares.reserve(sizeof(float) * pass_.max_rows * num_square_parts(num_columns), stream_);
   }
   const auto [entry, is_new] = requests_.try_emplace(value, Request{norm_weight, nullptr, 1});
@@ -58,12 +59,13 @@ void ModelContext::want_copy(const std::string& value, int num_columns, const fl
 
 NextInput ModelContext::begin_copy(const std::string& value, Can can) {
   const auto request = requests_.find(value);
-  if (request == requests_.end() || (request->second.norm_weight && can != Can::kNorm)) return {};
+  if (request == requests_.end() || (request->second.norm_weight && can == Can::kCopy)) return {};
   last_slot_ = 1 - last_slot_;
   Slot& slot = slots_[last_slot_];
   slot.value = value;
   const float* const weight = request->second.scaled_weight;
-  return {slot.halves.data(), weight, weight ? static_cast<float*>(slot.squares.data()) : nullptr};
+  slot.copy_stride = weight && can == Can::kCopies ? kMostCopiedRows * normed_columns_ : 0;
+  return {slot.halves.data(), weight, weight ? static_cast<float*>(slot.squares.data()) : nullptr, slot.copy_stride};
 }
 
 ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* norm_weight, float epsilon) const {
@@ -72,7 +74,9 @@ ModelContext::Copy ModelContext::copy_of(const std::string& value, const float* 
   for (const Slot& slot : slots_) {
     if (slot.value != value) continue;
     if (!norm_weight) return {slot.halves.data(), {}};
-    return {slot.halves.data(), {static_cast<const float*>(slot.squares.data()), epsilon, request->second.unscale}};
+    return {slot.halves.data(),
+            {static_cast<const float*>(slot.squares.data()), epsilon, request->second.unscale},
+            slot.copy_stride};
   }
   return {};
 }

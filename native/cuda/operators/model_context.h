@@ -51,13 +51,15 @@ class ModelContext {
   // beside the output (kernels.h: NextInput), and it lasts until the copy after the next. `norm_weight`: the linear's,
   // in device memory, or nullptr. One kind of copy a value: a linear that needs another makes its input itself.
   void want_copy(const std::string& value, int num_columns, const float* norm_weight);
-  // Where to write the copy of a value; all null if nobody asked, or for more than the operator can do.
-  enum class Can { kCopy, kNorm };
+  // Where to write the copy of a value; all null if nobody asked, or for more than the operator can do: a copy, one for
+  // a norm, or such a one in kInputCopies places.
+  enum class Can { kCopy, kNorm, kCopies };
   NextInput begin_copy(const std::string& value, Can can);
 
   struct Copy {
     const void* halves = nullptr;  // nullptr: there is none for this linear
     InputNorm norm = {};
+    int stride = 0;  // NextInput::copy_stride
   };
   Copy copy_of(const std::string& value, const float* norm_weight, float epsilon) const;
 
@@ -85,6 +87,7 @@ class ModelContext {
   // Written in turns: an operator may read one while it writes the other.
   struct Slot {
     std::string value;
+    int copy_stride = 0;
     Scratch halves, squares;
   };
   std::array<Slot, 2> slots_;
