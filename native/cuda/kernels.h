@@ -39,8 +39,8 @@ struct LowbitShape {
 /// places that fix the order of every addition: the plan depends on the shape and the device alone, never on the number
 /// of rows, and that keeps a row's bits the same in every pass.
 ///
-/// A small weight is resident instead: every 32 rows have a block of their own, whose warps divide K; the whole weight
-/// lies in shared memory before the predecessor has ended, and no block waits for another.
+/// A small weight is resident instead: every 32 rows have a block or two of their own, whose warps divide K; the whole
+/// weight lies in shared memory before the predecessor has ended, and no rows wait for others.
 /// So have weights of f16, which lie in registers instead.
 struct LowbitPlan {
   int num_blocks;

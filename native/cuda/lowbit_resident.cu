@@ -1,5 +1,5 @@
-// Low-bit linear of a small weight: a block has 32 rows, all in shared memory before the predecessor has ended, and its
-// warps divide K into slices. Their sums are added in order; no block waits for another.
+// Low-bit linear of a small weight: a block, or a cluster of two, has 32 rows, all in shared memory before the
+// predecessor has ended, and its warps divide K into slices. Their sums are added in order; no piece waits for another.
 #include <algorithm>
 
 #include "common.cuh"
