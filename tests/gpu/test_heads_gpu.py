@@ -57,7 +57,8 @@ def head_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         folder = os.environ.get("PILOTFISH_HEAD_BUNDLES")
         if folder:
             return Path(folder) / kind
-        pytest.importorskip("transformers", reason="heads are exported; PILOTFISH_HEAD_BUNDLES names no folder of them")
+        for package, version in (("torch", "2.13"), ("transformers", "5.20")):
+            pytest.importorskip(package, version, "heads are exported; PILOTFISH_HEAD_BUNDLES names no folder of them")
         if kind not in made:
             made[kind] = make_head_bundle(tmp_path_factory.mktemp(kind), kind)
         return made[kind]
