@@ -23,7 +23,7 @@ enum Place { kEntered, kBegun, kWhole };
 /// The place of one warp of a block: [row tiles][token tiles][lanes] float4.
 template <class Shape>
 __device__ float4* partial_sums(const LowbitLinear& linear, int block, Place place, int warp) {
-  const size_t index = (static_cast<size_t>(block) * kPartialsPerBlock + place) * kConsumerWarps + warp;
+  const size_t index = (static_cast<size_t>(block) * kPartialsPerBlock + place) * kPieceWarps + warp;
   return reinterpret_cast<float4*>(linear.partials) + index * kTilesPerPiece * Shape::kTokenTiles * kWarpSize +
          threadIdx.x % kWarpSize;
 }
@@ -33,12 +33,13 @@ __device__ __forceinline__ bool is_used(const LowbitLinear& linear, int token_ti
   return token_tile * kTokenTile + static_cast<int>(threadIdx.x % 4) * 2 < linear.num_rows;
 }
 
+/// Leaves the sums of the row tiles from `first_tile` on.
 template <class Shape>
-__device__ void leave_partial(const LowbitLinear& linear, Place place, int warp,
-                              const float4 (&sums)[kTilesPerPiece][Shape::kTokenTiles]) {
-  float4* partial = partial_sums<Shape>(linear, blockIdx.x, place, warp);
+__device__ void leave_partial(const LowbitLinear& linear, Place place, int piece, int first_tile,
+                              const Sums<Shape>& sums) {
+  float4* partial = partial_sums<Shape>(linear, blockIdx.x, place, piece) + first_tile * Shape::kTokenTiles * kWarpSize;
 #pragma unroll
-  for (int i = 0; i < kTilesPerPiece * Shape::kTokenTiles; ++i) {
+  for (int i = 0; i < Shape::kRowTiles * Shape::kTokenTiles; ++i) {
     const int tokens = i % Shape::kTokenTiles;
     if (is_used(linear, tokens)) store_relaxed(partial + i * kWarpSize, sums[i / Shape::kTokenTiles][tokens]);
   }
@@ -75,7 +76,7 @@ __device__ void add_partials(const LowbitLinear& linear, int first, int last, in
   constexpr int kParts =
       Shape::kTokenTiles == 1 ? 5 : 4;  // at a time: a spilled register costs more than another round
   constexpr int kTileStride = Shape::kTokenTiles * kWarpSize;
-  constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kConsumerWarps * kTilesPerPiece * kTileStride;
+  constexpr size_t kStride = static_cast<size_t>(kPartialsPerBlock) * kPieceWarps * kTilesPerPiece * kTileStride;
   const float nan = __uint_as_float(kNotWritten);
   float4* head = partial_sums<Shape>(linear, first, first == last ? kWhole : kBegun, warp) + token_tile * kWarpSize;
   float4* place = partial_sums<Shape>(linear, first, kEntered, warp) + token_tile * kWarpSize;
@@ -171,20 +172,22 @@ __device__ __forceinline__ void write_tile(const LowbitLinear& linear, int piece
   leave_squares(linear, piece, token_tile, sum_lane_squares(squares[0]), sum_lane_squares(squares[1]));
 }
 
-/// Adds what blocks first..last left of a piece and writes it. The blocks share the token tiles, the last one takes the
-/// first. They wait for each other, which is safe because a launch has at most one block a multiprocessor. A loop, not
-/// straight code: instructions that run once a launch cost more to fetch than to execute. `scales`: shared memory of
-/// the warp, for 1 / rms of its tokens: in registers they would be spilled, which costs a microsecond.
+/// Adds what blocks first..last left of a piece and writes it. The blocks, and a block's warps of one piece, share the
+/// token tiles, the last block takes the first. They wait for each other, which is safe because a launch has at most
+/// one block a multiprocessor. A loop, not straight code: instructions that run once a launch cost more to fetch than
+/// to execute. `scales`: shared memory of the warp, for 1 / rms of its tokens: in registers they would be spilled,
+/// which costs a microsecond.
 template <class Shape>
-__device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int warp, float2 (&scales)[4]) {
+__device__ void combine(const LowbitLinear& linear, int first, int last, int piece, int in_group, int share,
+                        float2 (&scales)[4]) {
   const int num_blocks = last - first + 1, lane = threadIdx.x % kWarpSize;
 #pragma unroll 1
-  for (int token_tile = last - static_cast<int>(blockIdx.x); token_tile * kTokenTile < linear.num_rows;
-       token_tile += num_blocks) {
+  for (int token_tile = (last - static_cast<int>(blockIdx.x)) * Shape::kPieceShares + share;
+       token_tile * kTokenTile < linear.num_rows; token_tile += num_blocks * Shape::kPieceShares) {
     const float2 mine = input_scales(linear, token_tile);  // while other blocks are still at it
     if (lane < 4) scales[lane] = mine;
     float4 totals[kTilesPerPiece] = {};
-    add_partials<Shape>(linear, first, last, warp, token_tile, totals);
+    add_partials<Shape>(linear, first, last, in_group, token_tile, totals);
     __syncwarp();
     write_tile(linear, piece, token_tile, scales[lane % 4], totals);
     __syncwarp();

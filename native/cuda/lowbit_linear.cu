@@ -23,7 +23,11 @@ template <class Format, class Shape>
 class Multiplier {
  public:
   __device__ Multiplier(const Params& params, const Ring& ring, uint8_t* shared)
-      : params_(params), ring_(ring), shared_(shared), warp_(threadIdx.x / kWarpSize) {}
+      : params_(params),
+        ring_(ring),
+        shared_(shared),
+        piece_(threadIdx.x / kWarpSize % kPieceWarps),
+        share_(threadIdx.x / kWarpSize / kPieceWarps) {}
 
   /// Segments of the run first, one a row group; a group that other blocks share is finished after the last of them.
   /// One loop does both, so that the code of each exists once.
@@ -52,9 +56,9 @@ class Multiplier {
   /// wgmma, which the four warps of a warpgroup issue together.
   static constexpr bool kIsWide = kHasWgmma && Shape::kTokenTiles >= 4 && !Format::kHasOffsets;
 
-  __device__ bool has_piece(int group) const { return warp_ < params_.grid.pieces_of_group(group); }
+  __device__ bool has_piece(int group) const { return piece_ < params_.grid.pieces_of_group(group); }
   __device__ bool multiplies(int group) const {
-    return (kIsWide ? warp_ / 4 * 4 : warp_) < params_.grid.pieces_of_group(group);
+    return (kIsWide ? piece_ / 4 * 4 : piece_) < params_.grid.pieces_of_group(group);
   }
 
   __device__ void multiply_segment(int num_units, int group, Place place) {
@@ -70,16 +74,16 @@ class Multiplier {
       if (lane == 0) barrier_arrive(ring_.emptied(position_.stage));
       position_.advance(params_.num_stages);
     }
-    if (has_piece(group)) leave_partial<Shape>(params_.linear, place, warp_, sums);
+    if (has_piece(group)) leave_partial<Shape>(params_.linear, place, piece_, share_ * Shape::kRowTiles, sums);
   }
   __device__ __forceinline__ void multiply(const uint8_t* stage, Sums<Shape>& sums) const {
-    const uint8_t* const piece = stage + warp_ * Format::kPieceBytes;
+    const uint8_t* const piece = stage + piece_ * Format::kPieceBytes;
     const uint32_t activations = shared_address(stage) + ThisStage::kActivations;
     if constexpr (kIsWide) {
-      constexpr int kLag = Shape::kTokenTiles == 4 ? 1 : 0;
-      multiply_wide_chunk<Format, Shape::kTokenTiles, kLag>(piece, activations, nullptr, sums);
+      multiply_wide_chunk<Format, Shape::kRowTiles, Shape::kTokenTiles>(piece, share_ * Shape::kRowTiles, activations,
+                                                                        nullptr, sums);
     } else {
-      multiply_chunk<Format, Shape>({piece, lane_activations(activations)}, sums);
+      multiply_chunk<Format, Shape>({piece, lane_activations(activations), share_ * Shape::kRowTiles}, sums);
     }
   }
 
@@ -88,13 +92,15 @@ class Multiplier {
     auto* const scales = reinterpret_cast<float2(*)[4]>(shared_ + Ring::kScales);
     combine<Shape>(params_.linear, params_.block_of_unit(first_unit),
                    params_.block_of_unit(first_unit + params_.grid.num_chunks - 1),
-                   group * params_.grid.pieces_per_group + warp_, warp_, scales[warp_]);
+                   group * params_.grid.pieces_per_group + piece_, piece_, share_,
+                   scales[piece_ + share_ * kPieceWarps]);
   }
 
   const Params& params_;
   const Ring& ring_;
   uint8_t* shared_;
-  int warp_;
+  int piece_;  // of the row group
+  int share_;  // of its row tiles, later of its token tiles
   RingPosition position_;
 };
 
@@ -103,21 +109,22 @@ __global__ void __maxnreg__(Shape::kRegisters) lowbit_linear_kernel(const __grid
   extern __shared__ __align__(1024) uint8_t shared[];
   const Ring ring = {shared_address(shared), shared_address(shared) + Ring::kStages};
   let_dependents_start();
-  if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kActivationWarps);
+  if (threadIdx.x == 0) ring.init(params.num_stages, Shape::kMultiplyingWarps, Shape::kActivationWarps);
   __syncthreads();
   const int warp = threadIdx.x / kWarpSize;
   const int num_units = params.first_unit(blockIdx.x + 1) - params.first_unit(blockIdx.x);
-  if (warp >= kFirstActivationWarp + Shape::kActivationWarps) {
-    return;  // here for its registers
-  } else if (warp == kWeightWarp) {
-    load_weights<Format, Shape>(params, ring, num_units);
-  } else {
-    wait_for_predecessors();
-    if (warp >= kFirstActivationWarp) {
+  if (warp >= Shape::kWeightWarp) {
+    if constexpr (Shape::kMovesRegisters) leave_registers<Shape::kLoadingRegisters>();
+    if (warp == Shape::kWeightWarp) {
+      load_weights<Format, Shape>(params, ring, num_units);
+    } else if (warp < Shape::kFirstActivationWarp + Shape::kActivationWarps) {
+      wait_for_predecessors();
       load_activations<Format, Shape>(params, ring, num_units);
-    } else {
-      Multiplier<Format, Shape>(params, ring, shared).run();
     }
+  } else {
+    if constexpr (Shape::kMovesRegisters) take_registers<Shape::kMultiplyingRegisters>();
+    wait_for_predecessors();
+    Multiplier<Format, Shape>(params, ring, shared).run();
   }
 }
 
@@ -152,10 +159,8 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
     const cudaError_t status = map_activations(linear, Shape::kTokens, &params.activations);
     if (status != cudaSuccess) return status;
   }
-  const int num_warps = kConsumerWarps + 1 + (has_maps ? 1 : Shape::kActivationWarps);
   int num_threads = 0;
-  if (const cudaError_t status = threads_for_turn(kernel, num_warps * kWarpSize, turn, &num_threads);
-      status != cudaSuccess) {
+  if (const cudaError_t status = threads_for_turn(kernel, Shape::kThreads, turn, &num_threads); status != cudaSuccess) {
     return status;
   }
   return launch_early(kernel, dim3(linear.plan.num_blocks), num_threads, bytes, stream, params);
@@ -163,10 +168,11 @@ cudaError_t launch(const LowbitLinear& linear, const DeviceLimits& limits, cudaS
 
 template <class Format>
 cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limits, cudaStream_t stream) {
-  if (linear.num_rows <= 8) return launch<Format, Shape<1>>(linear, limits, stream);
-  if (linear.num_rows <= 16) return launch<Format, Shape<2>>(linear, limits, stream);
-  if (linear.num_rows <= 32) return launch<Format, Shape<4>>(linear, limits, stream);
-  return launch<Format, Shape<8>>(linear, limits, stream);
+  constexpr int kRowTiles = Format::kHasOffsets ? 2 : 1;  // sums of columns are made once a piece
+  if (linear.num_rows <= 8) return launch<Format, Shape<1, 2>>(linear, limits, stream);
+  if (linear.num_rows <= 16) return launch<Format, Shape<2, 2>>(linear, limits, stream);
+  if (linear.num_rows <= 32) return launch<Format, Shape<4, kRowTiles>>(linear, limits, stream);
+  return launch<Format, Shape<8, kRowTiles>>(linear, limits, stream);
 }
 
 bool is_valid(const LowbitLinear& linear, const DeviceLimits& limits) {

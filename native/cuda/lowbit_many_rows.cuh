@@ -12,6 +12,7 @@ namespace pilotfish::cuda {
 template <int kTokenTilesValue>
 struct ManyRowsShape {
   static constexpr int kTokenTiles = kTokenTilesValue;
+  static constexpr int kRowTiles = kTilesPerPiece;
   static constexpr int kMostWarps = kTokenTiles == 2 ? kMaxSlices : kMaxSlices / 2;  // as registers allow
 
   /// Warps of a block; each has slice warp, warp + count, ...

@@ -56,7 +56,7 @@ __device__ __forceinline__ float4 column_sums(const uint32_t (&x)[4]) {
 }
 
 template <class Shape>
-using Sums = float4[kTilesPerPiece][Shape::kTokenTiles];
+using Sums = float4[Shape::kRowTiles][Shape::kTokenTiles];
 
 __device__ __forceinline__ void add_scaled(float4& sum, const float4& part, float low, float high) {
   sum.x = fmaf(part.x, low, sum.x);
@@ -69,6 +69,7 @@ __device__ __forceinline__ void add_scaled(float4& sum, const float4& part, floa
 struct ChunkView {
   const uint8_t* piece;
   uint32_t activations;  // lane_activations()
+  int first_tile = 0;    // of the piece's row tiles
 };
 
 /// What is read before it is used, as far as registers allow: it hides the latency of shared memory.
@@ -82,33 +83,33 @@ struct AtOnce {
 /// Unpacked weights of the columns at hand, and the scales of the whole chunk.
 template <class Format, class Shape>
 struct Weights {
-  uint32_t operands[AtOnce<Format, Shape>::kBlocks][kTilesPerPiece][2][4];
-  alignas(16) uint32_t words[kTilesPerPiece][kWordsPerVector];
-  alignas(16) __half scale[kTilesPerPiece][2][Format::kBlocks];
-  alignas(16) __half offset[kTilesPerPiece][2][Format::kHasOffsets ? Format::kBlocks : 1];
+  uint32_t operands[AtOnce<Format, Shape>::kBlocks][Shape::kRowTiles][2][4];
+  alignas(16) uint32_t words[Shape::kRowTiles][kWordsPerVector];
+  alignas(16) __half scale[Shape::kRowTiles][2][Format::kBlocks];
+  alignas(16) __half offset[Shape::kRowTiles][2][Format::kHasOffsets ? Format::kBlocks : 1];
 
-  __device__ __forceinline__ void load_scales(const uint8_t* piece) {
+  __device__ __forceinline__ void load_scales(const uint8_t* piece, int first_tile) {
     using ScaleVector = typename Format::ScaleVector;
     const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
       *reinterpret_cast<ScaleVector*>(&scale[tile][0][0]) =
-          reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[tile * 8 + lane / 4];
+          reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes)[(first_tile + tile) * 8 + lane / 4];
       if constexpr (Format::kHasOffsets) {
-        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) =
-            reinterpret_cast<const ScaleVector*>(piece + kIntegerBytes + Format::kScaleBytes)[tile * 8 + lane / 4];
+        *reinterpret_cast<ScaleVector*>(&offset[tile][0][0]) = reinterpret_cast<const ScaleVector*>(
+            piece + kIntegerBytes + Format::kScaleBytes)[(first_tile + tile) * 8 + lane / 4];
       }
     }
   }
 
-  __device__ __forceinline__ void unpack(const uint8_t* piece, int first_block) {
+  __device__ __forceinline__ void unpack(const uint8_t* piece, int first_tile, int first_block) {
     constexpr int kBlocksPerVector = AtOnce<Format, Shape>::kBlocksPerVector;
     const int lane = threadIdx.x % kWarpSize, vector = first_block / kBlocksPerVector;
 #pragma unroll
-    for (int tile = 0; tile < kTilesPerPiece; ++tile) {
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
       if (first_block % kBlocksPerVector == 0) {
         *reinterpret_cast<uint4*>(&words[tile][0]) =
-            reinterpret_cast<const uint4*>(piece)[(tile * 2 + vector) * kWarpSize + lane];
+            reinterpret_cast<const uint4*>(piece)[((first_tile + tile) * 2 + vector) * kWarpSize + lane];
       }
 #pragma unroll
       for (int i = 0; i < AtOnce<Format, Shape>::kBlocks * 2; ++i) {
@@ -123,6 +124,7 @@ template <class Format, class Shape>
 __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const Weights<Format, Shape>& weights,
                                                 int first_block, int first_tokens, Sums<Shape>& sums) {
   constexpr int kBlocks = AtOnce<Format, Shape>::kBlocks, kTokens = AtOnce<Format, Shape>::kTokens;
+  constexpr int kRowTiles = Shape::kRowTiles;
   uint32_t x[kBlocks][kTokens][4];
 #pragma unroll
   for (int i = 0; i < kBlocks * kTokens; ++i) {
@@ -131,8 +133,8 @@ __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const We
   }
   [[maybe_unused]] float4 columns = {};
 #pragma unroll
-  for (int i = 0; i < kBlocks * kTokens * kTilesPerPiece; ++i) {
-    const int tile = i % kTilesPerPiece, tokens = i / kTilesPerPiece % kTokens, block = i / kTilesPerPiece / kTokens;
+  for (int i = 0; i < kBlocks * kTokens * kRowTiles; ++i) {
+    const int tile = i % kRowTiles, tokens = i / kRowTiles % kTokens, block = i / kRowTiles / kTokens;
     const uint32_t (&b)[4] = x[block][tokens];
     const uint32_t (&a)[2][4] = weights.operands[block][tile];
     const float4 part = multiply(a[1], b[2], b[3], multiply(a[0], b[0], b[1], float4{}));
@@ -151,10 +153,10 @@ __device__ __forceinline__ void multiply_tokens(const ChunkView& chunk, const We
 template <class Format, class Shape>
 __device__ __forceinline__ void multiply_chunk(const ChunkView& chunk, Sums<Shape>& sums) {
   Weights<Format, Shape> weights;
-  weights.load_scales(chunk.piece);
+  weights.load_scales(chunk.piece, chunk.first_tile);
 #pragma unroll
   for (int block = 0; block < Format::kBlocks; block += AtOnce<Format, Shape>::kBlocks) {
-    weights.unpack(chunk.piece, block);
+    weights.unpack(chunk.piece, chunk.first_tile, block);
 #pragma unroll
     for (int tokens = 0; tokens < Shape::kTokenTiles; tokens += AtOnce<Format, Shape>::kTokens) {
       multiply_tokens<Format, Shape>(chunk, weights, block, tokens, sums);

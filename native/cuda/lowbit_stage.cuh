@@ -7,26 +7,32 @@
 #include "kernels.h"
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
+#include "wgmma.cuh"
 
 namespace pilotfish::cuda {
 
-inline constexpr int kConsumerWarps = kMaxGroupPieces;  // a piece of 32 weight rows each
+inline constexpr int kPieceWarps = kMaxGroupPieces;  // a piece of 32 weight rows each
 inline constexpr int kMaxStages = 16;
-inline constexpr int kWeightWarp = kConsumerWarps;
-inline constexpr int kFirstActivationWarp = kConsumerWarps + 1;
 
-/// What the number of token tiles decides; it changes no sum's order.
-template <int kTokenTilesValue>
+/// What the number of token tiles decides; it changes no sum's order. kRowTiles: of a piece, a warp; two warps may
+/// share a piece, so that one unpacks or adds while the other's products are on their way.
+template <int kTokenTilesValue, int kRowTilesValue>
 struct Shape {
-  static constexpr int kTokenTiles = kTokenTilesValue;
+  static constexpr int kTokenTiles = kTokenTilesValue, kRowTiles = kRowTilesValue;
   static constexpr int kTokens = kTokenTiles * kTokenTile;
+  static constexpr int kPieceShares = kTilesPerPiece / kRowTiles;
+  static constexpr int kMultiplyingWarps = kPieceWarps * kPieceShares;
+  static constexpr int kWeightWarp = kMultiplyingWarps, kFirstActivationWarp = kMultiplyingWarps + 1;
+  /// Without tensor maps one warp that copies activations is the limit from 16 rows on; with them it is one thread.
+  static constexpr int kActivationWarps = kTokenTiles == 1 ? 1 : 3;
+  static constexpr int kThreads = (kMultiplyingWarps + 1 + kActivationWarps) * kWarpSize;
+  /// A scheduler has 16384 registers and every fourth warp: 12 warps may have 168, 20 warps 96. Of these, warpgroups
+  /// that load leave some to those that multiply.
+  static constexpr int kRegisters = kTokenTiles == 1 || kPieceShares > 1 ? 96 : 168;
+  static constexpr bool kMovesRegisters = kHasWgmma && kPieceShares > 1;
+  static constexpr int kLoadingRegisters = 64, kMultiplyingRegisters = 104;
   /// Two blocks on a multiprocessor: the next linear's read ahead while this one's finish.
   static constexpr int kBlocksPerSm = kTokenTiles == 1 ? 2 : 1;
-  /// Without tensor maps one warp that copies activations is the limit from 16 rows on. A scheduler has 16384 registers
-  /// and every fourth warp: 12 warps may have 168.
-  static constexpr int kActivationWarps = kTokenTiles == 1 ? 1 : kTokenTiles == 2 ? 2 : 3;
-  static constexpr int kRegisters = kTokenTiles == 1 ? 96 : 168;
-  static constexpr int kThreads = (kConsumerWarps + 1 + kActivationWarps) * kWarpSize;
 };
 
 /// One stage: the weights of a unit and its activations.
@@ -59,7 +65,7 @@ struct Params {
 struct Ring {
   static constexpr int kScales = 3 * kMaxStages * 8;
   static constexpr int kStages = 1024;
-  static_assert(kScales + kConsumerWarps * kTokenTile * static_cast<int>(sizeof(float)) <= kStages);
+  static_assert(kScales + kTilesPerPiece * kPieceWarps * kTokenTile * static_cast<int>(sizeof(float)) <= kStages);
   uint32_t barriers;
   uint32_t stages;
 
@@ -67,7 +73,7 @@ struct Ring {
   __device__ uint32_t activations_landed(int stage) const { return barriers + (kMaxStages + stage) * 8; }
   __device__ uint32_t emptied(int stage) const { return barriers + (2 * kMaxStages + stage) * 8; }
 
-  __device__ void init(int num_stages, [[maybe_unused]] int num_activation_warps) const {
+  __device__ void init(int num_stages, int num_multiplying_warps, [[maybe_unused]] int num_activation_warps) const {
 #if __CUDA_ARCH__ >= 900
     const int weight_arrivals = 1, activation_arrivals = 1;
 #else
@@ -76,7 +82,7 @@ struct Ring {
     for (int stage = 0; stage < num_stages; ++stage) {
       barrier_init(weights_landed(stage), weight_arrivals);
       barrier_init(activations_landed(stage), activation_arrivals);
-      barrier_init(emptied(stage), kConsumerWarps);
+      barrier_init(emptied(stage), num_multiplying_warps);
     }
     barrier_init_fence();
   }
@@ -139,7 +145,7 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
 /// Copies activations into stages, by one thread.
 template <class Format, class Shape>
 __device__ void load_activations(const Params& params, const Ring& ring, int num_units) {
-  if (threadIdx.x != kFirstActivationWarp * kWarpSize) return;
+  if (threadIdx.x != Shape::kFirstActivationWarp * kWarpSize) return;
   int chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
   RingPosition filling, emptying;
   for (int unit = 0; unit < num_units; ++unit) {
@@ -162,7 +168,7 @@ template <class Format, class Shape>
 __device__ void load_activations(const Params& params, const Ring& ring, int num_units) {
   using ThisStage = Stage<Format, Shape>;
   constexpr int kRowVectors = Format::kChunkColumns / 8, kThreads = Shape::kActivationWarps * kWarpSize;
-  const int thread = threadIdx.x - kFirstActivationWarp * kWarpSize, vector = thread % kRowVectors;
+  const int thread = threadIdx.x - Shape::kFirstActivationWarp * kWarpSize, vector = thread % kRowVectors;
   const int k = params.linear.shape.in_features;
   int chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
   RingPosition filling, emptying;

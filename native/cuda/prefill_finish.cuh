@@ -1,5 +1,5 @@
-// The end of a prompt's linear: a warp leaves its sums in shared memory, then has a column a lane and goes from token
-// to token. A short loop: instructions that run once a block cost more to fetch than to execute.
+// The end of a prompt's linear: warps leave their sums in shared memory, then each has a column a lane and goes from
+// token to token. A short loop: instructions that run once a block cost more to fetch than to execute.
 #pragma once
 
 #include "common.cuh"
@@ -13,17 +13,16 @@ namespace pilotfish::cuda {
 /// [tokens][32 columns of a piece], tokens padded: a warp that leaves mma results meets no bank twice.
 inline constexpr int kTokenFloats = kPieceRows + 4;
 
+/// Leaves the sums of one row tile.
 template <int kTokenTiles>
-__device__ __forceinline__ void leave_piece(float* sums, const float4 (&tile0)[kTokenTiles],
-                                            const float4 (&tile1)[kTokenTiles]) {
+__device__ __forceinline__ void leave_tile(float* sums, int row_tile, const float4 (&tile)[kTokenTiles]) {
   const int lane = threadIdx.x % kWarpSize;
-  float* const place = sums + lane % 4 * 2 * kTokenFloats + lane / 4;
+  float* const place = sums + lane % 4 * 2 * kTokenFloats + row_tile * kTileRows + lane / 4;
 #pragma unroll
   for (int i = 0; i < kTokenTiles; ++i) {
     float* const even = place + i * kTokenTile * kTokenFloats;
     float* const odd = even + kTokenFloats;
-    even[0] = tile0[i].x, odd[0] = tile0[i].y, even[8] = tile0[i].z, odd[8] = tile0[i].w;
-    even[16] = tile1[i].x, odd[16] = tile1[i].y, even[24] = tile1[i].z, odd[24] = tile1[i].w;
+    even[0] = tile[i].x, odd[0] = tile[i].y, even[8] = tile[i].z, odd[8] = tile[i].w;
   }
 }
 

@@ -24,28 +24,39 @@ __device__ __forceinline__ void end_part(PrefillSums& totals, PrefillSums& sums)
   }
 }
 
-/// Writes a warp's tokens. `place`: shared memory of its own.
-__device__ __forceinline__ void write_results(const PrefillParams& params, const PrefillTile& tile, int first_piece,
-                                              int first_tile, const PrefillSums& totals, float* place) {
-  constexpr int kWarpTokens = kWarpTokenTiles * kTokenTile;
-  const int first_token = blockIdx.x * kGroupTokens + first_tile * kTokenTile;
-  const int num_tokens = min(params.linear.num_rows - first_token, kWarpTokens);
-  const float* const scales = params.linear.input_norm.squares ? params.operands.scales + first_token : nullptr;
-#pragma unroll
-  for (int i = 0; i < kWarpPieces; ++i) {
-    leave_piece(place + i * kWarpTokens * kTokenFloats, totals[i * kTilesPerPiece], totals[i * kTilesPerPiece + 1]);
-  }
-  __syncwarp();
-  const int first_of_all = tile.group * params.grid.pieces_per_group + tile.first_piece;
-#pragma unroll 1
-  for (int i = 0; i < kWarpPieces && first_piece + i < tile.num_pieces; ++i) {
-    const PieceColumn column(params.linear, first_of_all + first_piece + i);
-    column.write(place + i * kWarpTokens * kTokenFloats, first_token, num_tokens, scales);
-  }
-}
+/// Bytes of shared memory for the results of a piece.
+constexpr int kResultBytes = kGroupTokens * kTokenFloats * sizeof(float);
 
-/// Bytes of shared memory in which a warp leaves its sums.
-constexpr int kResultBytes = kGroupTokens * kTokenFloats * sizeof(float);  // one piece, or two of half the tokens
+/// A warp's part of a tile.
+struct WarpPart {
+  int piece;
+  int share;
+
+  __device__ static WarpPart of_warp() {
+    const int warp = threadIdx.x / kWarpSize;
+    return {warp % kTilePieces, warp / kTilePieces};
+  }
+  __device__ int first_row_tile() const { return kHasWgmma ? share * kWarpRowTiles : 0; }
+  __device__ int first_token_tile() const { return kHasWgmma ? 0 : share * kWarpTokenTiles; }
+};
+
+/// Writes the results of a tile, by all its warps: half of a piece's tokens each. `results`: [pieces] of kResultBytes.
+__device__ __forceinline__ void write_results(const PrefillParams& params, const PrefillTile& tile,
+                                              const WarpPart& part, const PrefillSums& totals, uint8_t* results) {
+  constexpr int kShareTokens = kGroupTokens / kPieceShares;
+  auto* const place = reinterpret_cast<float*>(results + part.piece * kResultBytes);
+#pragma unroll
+  for (int i = 0; i < kWarpRowTiles; ++i) {
+    leave_tile(place + part.first_token_tile() * kTokenTile * kTokenFloats, part.first_row_tile() + i, totals[i]);
+  }
+  __syncthreads();
+  if (part.piece >= tile.num_pieces) return;
+  const int first = part.share * kShareTokens, first_token = blockIdx.x * kGroupTokens + first;
+  const int num_tokens = min(params.linear.num_rows - first_token, kShareTokens);
+  const float* const scales = params.linear.input_norm.squares ? params.operands.scales + first_token : nullptr;
+  const PieceColumn column(params.linear, tile.group * params.grid.pieces_per_group + tile.first_piece + part.piece);
+  column.write(place + first * kTokenFloats, first_token, num_tokens, scales);
+}
 
 template <class Format>
 __global__ void __launch_bounds__(kPrefillThreads, kTilesPerGroup)
@@ -56,23 +67,20 @@ __global__ void __launch_bounds__(kPrefillThreads, kTilesPerGroup)
   if (tile.num_pieces <= 0) return;
   const PrefillRing<Format> ring(params, tile, shared);
   ring.start();
-  constexpr int kRowWarps = kTilePieces / kWarpPieces;
-  const int warp = threadIdx.x / kWarpSize;
-  const int first_piece = warp % kRowWarps * kWarpPieces, first_tile = warp / kRowWarps * kWarpTokenTiles;
+  const WarpPart part = WarpPart::of_warp();
   PrefillSums totals = {}, sums = {};
   int part_end = params.cuts.last_chunk_of_part(tile.group, 0);
 #pragma unroll 1
   for (int chunk = 0; chunk < params.grid.num_chunks; ++chunk) {
     ring.refill(chunk);
     const uint8_t* stage = ring.wait(chunk);
-    const uint8_t* const pieces = stage + PrefillStage<Format>::kWeights + first_piece * Format::kPieceBytes;
+    const uint8_t* const piece = stage + PrefillStage<Format>::kWeights + part.piece * Format::kPieceBytes;
     if constexpr (kHasWgmma) {
       const auto* column_sums = reinterpret_cast<const float4*>(stage + ChunkOperands<Format>::kSums);
-      constexpr int kLag = Format::kHasOffsets ? 0 : 1;
-      multiply_wide_chunk<Format, kGroupTokenTiles, kLag>(pieces, shared_address(stage), column_sums + threadIdx.x % 4,
-                                                          sums);
+      multiply_wide_chunk<Format, kWarpRowTiles, kGroupTokenTiles>(piece, part.first_row_tile(), shared_address(stage),
+                                                                   column_sums + threadIdx.x % 4, sums);
     } else {
-      multiply_prefill_chunk<Format>(pieces, stage, first_tile, sums);
+      multiply_prefill_chunk<Format>(piece, stage, part.first_token_tile(), sums);
     }
     ring.leave(chunk);
     if (chunk != part_end && chunk != params.grid.num_chunks - 1) continue;
@@ -80,8 +88,7 @@ __global__ void __launch_bounds__(kPrefillThreads, kTilesPerGroup)
     part_end = params.cuts.last_chunk_of_part(tile.group, chunk + 1);
   }
   __syncthreads();  // all stages have been read
-  write_results(params, tile, first_piece, first_tile, totals,
-                reinterpret_cast<float*>(shared + kPrefillBarrierBytes + warp * kResultBytes));
+  write_results(params, tile, part, totals, shared + kPrefillBarrierBytes);
 }
 
 /// Stages of the ring where so many blocks share a multiprocessor.
@@ -104,7 +111,7 @@ cudaError_t launch(const LowbitLinear& linear, void* scratch, const DeviceLimits
   if (params.num_stages < 2) params.num_stages = num_stages<Format>(limits, 1);
   if (params.num_stages < 2) return cudaErrorInvalidConfiguration;
   const size_t bytes =
-      kPrefillBarrierBytes + std::max(params.num_stages * PrefillStage<Format>::kBytes, kPrefillWarps * kResultBytes);
+      kPrefillBarrierBytes + std::max(params.num_stages * PrefillStage<Format>::kBytes, kTilePieces * kResultBytes);
   const cudaError_t status = launch_prefill_operands<Format>(linear, params.operands, stream);
   if (status != cudaSuccess) return status;
   const dim3 grid((linear.num_rows + kGroupTokens - 1) / kGroupTokens, params.grid.num_groups * kTilesPerGroup);
@@ -119,19 +126,20 @@ namespace {
 /// pass.
 double prefill_microseconds(const LowbitShape& shape, int token_groups, const DeviceLimits& limits) {
   const double slowness = shape.format == WeightFormat::kInt4       ? 1.0
-                          : shape.format == WeightFormat::kInt4Asym ? 1.3
-                          : shape.format == WeightFormat::kInt8     ? 1.15
-                                                                    : 0.85;
+                          : shape.format == WeightFormat::kInt4Asym ? 1.4
+                          : shape.format == WeightFormat::kInt8     ? 1.2
+                                                                    : 1.1;
   const int tiles = token_groups * ((unit_grid(shape).num_pieces + kTilePieces - 1) / kTilePieces);
   const int rounds = tiles / (kTilesPerGroup * limits.num_sms), left = tiles % (kTilesPerGroup * limits.num_sms);
-  const double alone = 10 + 0.0123 * shape.in_features, shared = 15 + 0.0143 * shape.in_features;
-  return slowness * (rounds * shared + (left == 0 ? 0 : left <= limits.num_sms ? alone : shared));
+  const double k = shape.in_features, round = 9 + 0.01 * k, alone = 12 + 0.0078 * k, shared = 10 + 0.0115 * k;
+  return slowness * (rounds * round + (left == 0 ? 0 : left <= limits.num_sms ? alone : shared));
 }
 
 double pass_microseconds(const LowbitShape& shape, const DeviceLimits& limits) {
   const double weights = static_cast<double>(shape.in_features) * shape.out_features;
   if (shape.format == WeightFormat::kF16) return 2 + 1.15e-6 * weights;
-  return plan_lowbit_linear(shape, limits).is_resident ? 15 + 0.85e-6 * weights : 5 + 0.7e-6 * weights;
+  const double slowness = shape.format == WeightFormat::kInt4Asym ? 1.7 : 1.0;
+  return slowness * (plan_lowbit_linear(shape, limits).is_resident ? 3 + 0.86e-6 * weights : 6 + 0.37e-6 * weights);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A warp's product of 64 weight rows with 32 tokens, one chunk of columns: the same instructions on the same values in
+// A warp's product of 32 weight rows with 32 tokens, one chunk of columns: the same instructions on the same values in
 // the same order as lowbit_multiply.cuh and half_linear.cu, so that a row's bits are those of a pass of few rows.
 #pragma once
 
@@ -11,9 +11,10 @@
 
 namespace pilotfish::cuda {
 
-inline constexpr int kWarpPieces = kHasWgmma ? 1 : 2;
-inline constexpr int kWarpTokenTiles = kGroupTokenTiles / kWarpPieces;
-inline constexpr int kWarpRowTiles = kWarpPieces * kTilesPerPiece;
+// Two warps share a piece: with wgmma each has a row tile, else each has half of the tokens.
+inline constexpr int kPieceShares = 2;
+inline constexpr int kWarpRowTiles = kHasWgmma ? kTilesPerPiece / kPieceShares : kTilesPerPiece;
+inline constexpr int kWarpTokenTiles = kHasWgmma ? kGroupTokenTiles : kGroupTokenTiles / kPieceShares;
 
 using PrefillSums = float4[kWarpRowTiles][kWarpTokenTiles];
 
@@ -21,7 +22,7 @@ using PrefillSums = float4[kWarpRowTiles][kWarpTokenTiles];
 template <class Format>
 class PrefillWeights {
  public:
-  __device__ explicit PrefillWeights(const uint8_t* pieces) : pieces_(pieces), lane_(threadIdx.x % kWarpSize) {
+  __device__ explicit PrefillWeights(const uint8_t* piece) : piece_(piece), lane_(threadIdx.x % kWarpSize) {
 #pragma unroll
     for (int tile = 0; tile < kWarpRowTiles; ++tile) {
       load_scales(tile, 0, scale_[tile][0]);
@@ -34,8 +35,8 @@ class PrefillWeights {
 #pragma unroll
     for (int tile = 0; tile < kWarpRowTiles; ++tile) {
       if (block % kBlocksPerVector == 0) {
-        *reinterpret_cast<uint4*>(&words_[tile][0]) = reinterpret_cast<const uint4*>(
-            piece(tile))[(tile % kTilesPerPiece * 2 + block / kBlocksPerVector) * kWarpSize + lane_];
+        *reinterpret_cast<uint4*>(&words_[tile][0]) =
+            reinterpret_cast<const uint4*>(piece_)[(tile * 2 + block / kBlocksPerVector) * kWarpSize + lane_];
       }
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
@@ -54,16 +55,13 @@ class PrefillWeights {
   uint32_t operands[kWarpRowTiles][2][4];
 
  private:
-  __device__ __forceinline__ const uint8_t* piece(int tile) const {
-    return pieces_ + tile / kTilesPerPiece * Format::kPieceBytes;
-  }
   __device__ __forceinline__ void load_scales(int tile, int plane, __half* scales) const {
     using ScaleVector = typename Format::ScaleVector;
     *reinterpret_cast<ScaleVector*>(scales) = reinterpret_cast<const ScaleVector*>(
-        piece(tile) + kIntegerBytes + plane * Format::kScaleBytes)[tile % kTilesPerPiece * 8 + lane_ / 4];
+        piece_ + kIntegerBytes + plane * Format::kScaleBytes)[tile * 8 + lane_ / 4];
   }
 
-  const uint8_t* pieces_;
+  const uint8_t* piece_;
   int lane_;
   alignas(16) uint32_t words_[kWarpRowTiles][kWordsPerVector];
   alignas(16) __half scale_[kWarpRowTiles][2][Format::kBlocks];
@@ -74,8 +72,8 @@ class PrefillWeights {
 template <>
 class PrefillWeights<Half> {
  public:
-  __device__ explicit PrefillWeights(const uint8_t* pieces)
-      : lane_operands_(reinterpret_cast<const uint4*>(pieces) + threadIdx.x % kWarpSize) {}
+  __device__ explicit PrefillWeights(const uint8_t* piece)
+      : lane_operands_(reinterpret_cast<const uint4*>(piece) + threadIdx.x % kWarpSize) {}
 
   __device__ __forceinline__ void unpack(int block) {
 #pragma unroll
@@ -119,14 +117,14 @@ __device__ __forceinline__ void multiply_block(const PrefillWeights<Format>& wei
   }
 }
 
-/// Adds one chunk in ascending order of its columns. `pieces`: the warp's first; `operands`: of the warp's first token
-/// tile, in the chunk of its token group.
+/// Adds one chunk in ascending order of its columns. `operands`: of the warp's first token tile, in the chunk of
+/// its token group.
 template <class Format>
-__device__ __forceinline__ void multiply_prefill_chunk(const uint8_t* pieces, const uint8_t* operands, int first_tile,
+__device__ __forceinline__ void multiply_prefill_chunk(const uint8_t* piece, const uint8_t* operands, int first_tile,
                                                        PrefillSums& sums) {
   using Operands = ChunkOperands<Format>;
   const int lane = threadIdx.x % kWarpSize;
-  PrefillWeights<Format> weights(pieces);
+  PrefillWeights<Format> weights(piece);
 #pragma unroll
   for (int block = 0; block < Format::kBlocks; ++block) {
     weights.unpack(block);

@@ -7,6 +7,7 @@
 #include "lowbit_format.cuh"
 #include "lowbit_multiply.cuh"
 #include "lowbit_resident.cuh"
+#include "prefill_multiply.cuh"
 #include "prefill_operands.cuh"
 
 namespace pilotfish::cuda {
@@ -45,7 +46,7 @@ struct PrefillParams {
 inline constexpr int kTilePieces =
     kMaxGroupPieces / 2;                  // weight rows of a block: half a row group, so that two blocks share
 inline constexpr int kTilesPerGroup = 2;  // a multiprocessor and one writes while the other multiplies
-inline constexpr int kPrefillWarps = kTilePieces;
+inline constexpr int kPrefillWarps = kTilePieces * kPieceShares;
 inline constexpr int kPrefillThreads = kPrefillWarps * kWarpSize;
 
 struct PrefillTile {

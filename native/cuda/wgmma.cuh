@@ -53,6 +53,20 @@ __device__ __forceinline__ void multiply_async(float4 (&d)[4], const uint32_t (&
 #endif
 }
 
+/// Registers of a thread from here on, for the whole warpgroup: fewer, left to others, or more, once they are there.
+template <int kCount>
+__device__ __forceinline__ void leave_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+
 /// Before the first multiplication, and after its registers were written by other instructions.
 __device__ __forceinline__ void begin_multiplications() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
