@@ -29,8 +29,7 @@ inline constexpr int kFreshKey = -2;  // the block makes it from the pass's own 
 /// Number of a row in its pool: a head's slots of a block follow each other, so that a chunk is read in one piece.
 /// `cell`: slot of the pool, [num_blocks * block_size].
 __device__ __forceinline__ int row_index(const PagedAttention& a, int cell, int kv_head) {
-  const int block = cell / a.block_size;
-  return (block * (a.shape.num_kv_heads - 1) + kv_head) * a.block_size + cell;
+  return (block_of(a, cell) * (a.shape.num_kv_heads - 1) + kv_head) * a.block_size + cell;
 }
 
 /// Offset of a row in its pool, in 16 bytes.
@@ -39,41 +38,47 @@ __device__ __forceinline__ int row_offset(const PagedAttention& a, int cell, int
   const int row = row_index(a, cell, kv_head);
   if constexpr (!kHasScales<kType>) return row * (a.shape.head_dim / 8);
   // Behind the bytes of each block before it are their scales.
-  return row * (a.shape.head_dim / 16) + cell / a.block_size * (a.block_size * a.shape.num_kv_heads / 8);
+  return row * (a.shape.head_dim / 16) + block_of(a, cell) * (a.block_size * a.shape.num_kv_heads / 8);
 }
 
 /// The scale of a row of a pool that has them, in global memory.
 __device__ __forceinline__ __half* row_scale(const PagedAttention& a, void* pool, int cell, int kv_head) {
   const size_t block_rows = static_cast<size_t>(a.block_size) * a.shape.num_kv_heads;
-  const size_t bytes = (cell / a.block_size + 1) * block_rows * a.shape.head_dim;
+  const size_t bytes = (block_of(a, cell) + 1) * block_rows * a.shape.head_dim;
   return reinterpret_cast<__half*>(static_cast<uint8_t*>(pool) + bytes) + row_index(a, cell, kv_head);
 }
 
-/// Copies kNumKeys rows from key `first` of a chunk on to shared memory, by one warp. `offset`: row_offset() of this
-/// lane's key of the chunk, or what is known of it.
+/// Copies a chunk's kNumKeys rows to shared memory by one warp, where they follow each other in the pool. `source`: the
+/// first.
 template <CacheType kType, int kDim, int kNumKeys>
-__device__ __forceinline__ void load_rows(const PagedAttention& a, const void* pool, int offset, int first,
-                                          uint32_t target) {
-  constexpr int kVectors = kDim * kElementBytes<kType> / 16, kCopies = kNumKeys * kVectors;
-  constexpr int kColumns = 16 / kElementBytes<kType>;
+__device__ __forceinline__ void load_piece(const uint4* source, uint32_t target) {
+  constexpr int kVectors = kDim * kElementBytes<kType> / 16, kRowBytes = kCacheRowBytes<kType, kDim>;
   const int lane = threadIdx.x % kWarpSize;
-  // Most chunks are one piece: their rows follow each other.
-  const int first_offset = __shfl_sync(~0u, offset, 0);
-  const bool is_piece = first_offset >= 0 && offset == first_offset + lane * kVectors;
-  if (kNumKeys == kWarpSize && __all_sync(~0u, is_piece && a.shape.head_dim == kDim)) {
-    const uint4* source = static_cast<const uint4*>(pool) + first_offset + lane;
-#pragma unroll 8
-    for (int i = lane; i < kCopies; i += kWarpSize, source += kWarpSize) {
-      copy_16(target + i / kVectors * kCacheRowBytes<kType, kDim> + i % kVectors * 16, source, 16);
+  if constexpr (kWarpSize % kVectors == 0) {
+    constexpr int kRows = kWarpSize / kVectors;  // at once
+    target += lane / kVectors * kRowBytes + lane % kVectors * 16;
+    source += lane;
+    asm volatile("" : "+l"(source));  // or lane and constant are added anew for every copy
+#pragma unroll
+    for (int i = 0; i < kNumKeys / kRows; ++i) copy_16(target + i * kRows * kRowBytes, source + i * kWarpSize, 16);
+  } else {
+#pragma unroll 1
+    for (int i = lane; i < kNumKeys * kVectors; i += kWarpSize) {
+      copy_16(target + i / kVectors * kRowBytes + i % kVectors * 16, source + i, 16);
     }
-    return;
   }
-#pragma unroll 4
-  for (int begin = 0; begin < kCopies; begin += kWarpSize) {
-    const int i = begin + lane;
-    const int key = first + i / kVectors % kNumKeys, vector = i % kVectors;
+}
+
+/// The same where each has an offset of its own, row_offset() of this lane's key, or what is known of it.
+template <CacheType kType, int kDim, int kNumKeys>
+__device__ __forceinline__ void load_rows(const PagedAttention& a, const void* pool, int offset, uint32_t target) {
+  constexpr unsigned kVectors = kDim * kElementBytes<kType> / 16, kCopies = kNumKeys * kVectors;
+  constexpr unsigned kColumns = 16 / kElementBytes<kType>;
+#pragma unroll 2
+  for (unsigned i = threadIdx.x % kWarpSize; i < kCopies; i += kWarpSize) {
+    const unsigned key = i / kVectors, vector = i % kVectors;
     const int from = __shfl_sync(~0u, offset, key);
-    if (i >= kCopies || from == kFreshKey) continue;
+    if (from == kFreshKey) continue;
     const bool exists = from >= 0 && vector * kColumns < a.shape.head_dim;
     const auto* source = static_cast<const uint4*>(pool);
     if (exists) source += static_cast<size_t>(from) + vector;

@@ -18,20 +18,17 @@ class FreshRows {
     if (!is_folded_ || tile.mask == 0) return;
     if (threadIdx.x < kMaskBits) row_of_bit[threadIdx.x] = -1;
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < tile.sequence.num_rows) {
-      const int row = tile.sequence.first_row + threadIdx.x;
-      row_of_bit[slot_of_row(a, tile.sequence, row) - tile.sequence.context] = static_cast<int8_t>(row);
-    }
+    const int row = threadIdx.x;
+    if (row < a.num_rows) row_of_bit[slot_of_row(a, tile.context, row) - tile.context] = static_cast<int8_t>(row);
     __syncthreads();
   }
 
   __device__ bool are_made_here() const { return is_folded_; }
   /// -1: the key is in the cache.
   __device__ int row_of_key(int key) const {
-    const SequenceRows& sequence = tile_.sequence;
-    if (!is_folded_ || key < sequence.context) return -1;
-    if (tile_.mask == 0) return sequence.first_row + key - sequence.context;
-    return row_of_bit_[slot_of_key(sequence, tile_.mask, key) - sequence.context];
+    if (!is_folded_ || key < tile_.context) return -1;
+    if (tile_.mask == 0) return key - tile_.context;
+    return row_of_bit_[slot_of_key(tile_.context, tile_.mask, key) - tile_.context];
   }
 
  private:
@@ -40,38 +37,53 @@ class FreshRows {
   bool is_folded_;
 };
 
+/// A head of the pass on its way into a block's shared memory, and into the cache.
+struct alignas(16) FreshHead {
+  enum Kind { kQuery, kKey, kValue };
+
+  int source;  // in qkv; -1: nothing to do
+  int angles;  // in cos and sin
+  int target;  // in shared memory
+  Kind kind;
+  int key;   // of the split
+  int cell;  // of the pool, -1: another block writes it
+};
+
 /// `Layout`: of the block's shared memory.
 template <CacheType kType, int kDim, class Layout>
 class FreshHeads {
  public:
+  static constexpr int kMost = kTileQueries + 2 * kMostFoldedRows;
+
   /// Heads of one split: with its first one, a block makes the queries.
-  __device__ FreshHeads(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const FreshRows& rows,
-                        int split, int last_key, bool with_queries, uint8_t* shared)
-      : a_(a), tiling_(tiling), tile_(tile), rows_(rows), shared_(shared), lane_(a.shape) {
-    static_assert(kMostFoldedRows <= kWarpSize, "a lane knows a row, and a key");
-    num_queries_ = with_queries ? tile.num_rows * tiling.heads : 0;
-    first_key_ = max(tile.sequence.context, split * kSplitKeys);
+  __device__ FreshHeads(const PagedAttention& a, const Tile& tile, const FreshRows& rows, int split, int last_key,
+                        bool with_queries, uint8_t* shared)
+      : a_(a), tile_(tile), shared_(shared), lane_(a.shape), warp_(threadIdx.x / kWarpSize) {
+    num_queries_ = with_queries ? tile.num_queries() : 0;
+    first_key_ = max(tile.context, split * kSplitKeys);
     num_keys_ = max(min(last_key, split * kSplitKeys + kSplitKeys - 1) - first_key_ + 1, 0);
-    const int lane = threadIdx.x % kWarpSize;
-    if (lane < a.num_rows) position_ = __ldcg(a.position_ids + lane);
-    if (lane < num_keys_) cell_ = tile.sequence.cell(a, slot_of_key(tile.sequence, tile.mask, first_key_ + lane));
+    // Every warp describes its own.
+    const int index = warp_ + threadIdx.x % kWarpSize * kAttentionWarps;
+    if (index < num_heads()) head(index) = index < num_queries_ ? query(index) : key(rows, index - num_queries_);
+    __syncwarp();
   }
 
   /// Needs nothing of the predecessor.
-  __device__ void begin() { plan(threadIdx.x / kWarpSize); }
+  __device__ void begin() { plan(warp_); }
 
   /// After the wait for the predecessor.
   __device__ void finish() {
-    for (int first = threadIdx.x / kWarpSize; first < num_heads();) {
+    for (int first = warp_; first < num_heads();) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (sources_[i]) heads_[i].load(lane_, sources_[i]);
+        if (sources_[i] >= 0) heads_[i].load(lane_, a_.qkv + sources_[i]);
       }
 #pragma unroll 1
       for (int i = 0; i < kAtOnce && first < num_heads(); ++i, first += kAttentionWarps) {
-        make(task(first), heads_[0], angles_[0]);
+        if (sources_[0] >= 0) make(head(first), heads_[0], angles_[0]);
 #pragma unroll
         for (int next = 1; next < kAtOnce; ++next) {
+          sources_[next - 1] = sources_[next];
           heads_[next - 1] = heads_[next];
           angles_[next - 1] = angles_[next];
         }
@@ -81,100 +93,88 @@ class FreshHeads {
   }
 
  private:
-  enum class Kind { kNone, kQuery, kKey, kValue };
-  struct Task {
-    Kind kind;
-    int row;    // of the pass
-    int index;  // query of the tile, or key
-  };
   /// Heads that a warp has on their way: memory answers them together.
   static constexpr int kAtOnce = 6;
 
   __device__ int num_heads() const { return num_queries_ + 2 * num_keys_; }
+  __device__ FreshHead& head(int index) const { return reinterpret_cast<FreshHead*>(shared_ + Layout::kHeads)[index]; }
 
-  __device__ Task task(int index) const {
-    if (index < num_queries_) {
-      return {tile_.has(tiling_, index) ? Kind::kQuery : Kind::kNone, tile_.first_row + index / tiling_.heads, index};
-    }
-    index -= num_queries_;
-    if (index >= 2 * num_keys_) return {Kind::kNone, 0, 0};
+  __device__ int source(int row, int head) const {
+    return (row * (a_.shape.num_heads + 2 * a_.shape.num_kv_heads) + head) * a_.shape.head_dim;
+  }
+  __device__ int angles(int row) const { return __ldcg(a_.position_ids + row) * (a_.shape.rotary_dim / 2); }
+
+  __device__ FreshHead query(int index) const {
+    if (!tile_.has(index)) return {.source = -1};
+    const int row = tile_.first_row + tile_.row_of(index);
+    return {.source = source(row, tile_.first_head + tile_.head_of(index)),
+            .angles = angles(row),
+            .target = index * kQueryBytes<kDim>,
+            .kind = FreshHead::kQuery};
+  }
+
+  __device__ FreshHead key(const FreshRows& rows, int index) const {
     const bool is_value = index >= num_keys_;
-    const int key = first_key_ + (is_value ? index - num_keys_ : index), row = rows_.row_of_key(key);
-    return {row < 0 ? Kind::kNone : is_value ? Kind::kValue : Kind::kKey, row, key};
+    const int key = first_key_ + (is_value ? index - num_keys_ : index), in_split = key % kSplitKeys;
+    const int row = rows.row_of_key(key), in_tile = row - tile_.first_row;
+    if (row < 0) return {.source = -1};
+    const bool is_own = in_tile >= 0 && in_tile < tile_.num_rows;
+    const bool writes = is_own && tile_.first_head == tile_.kv_head * tile_.tiling.group;
+    const int head = a_.shape.num_heads + tile_.kv_head + (is_value ? a_.shape.num_kv_heads : 0);
+    return {.source = source(row, head),
+            .angles = is_value ? 0 : angles(row),
+            .target = (is_value ? Layout::kValues : Layout::kKeys) + in_split * kCacheRowBytes<kType, kDim>,
+            .kind = is_value ? FreshHead::kValue : FreshHead::kKey,
+            .key = in_split,
+            .cell = writes ? cell_of(a_, slot_of_key(tile_.context, tile_.mask, key)) : kNoKey};
   }
 
   /// The next kAtOnce heads of this warp.
   __device__ void plan(int first) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      sources_[i] = nullptr;
-      const Task next = task(first + i * kAttentionWarps);
-      if (next.kind == Kind::kNone) continue;
-      sources_[i] = source(next);
-      if (next.kind == Kind::kValue) continue;
-      const size_t angle = static_cast<size_t>(__shfl_sync(~0u, position_, next.row)) * (a_.shape.rotary_dim / 2);
-      Head<kDim>::load_angles(lane_, a_.cos + angle, a_.sin + angle, angles_[i]);
+      const int index = first + i * kAttentionWarps;
+      sources_[i] = index < num_heads() ? head(index).source : -1;
+      if (sources_[i] < 0 || head(index).kind == FreshHead::kValue) continue;
+      Head<kDim>::load_angles(lane_, a_.cos + head(index).angles, a_.sin + head(index).angles, angles_[i]);
     }
   }
 
-  __device__ void make(const Task& task, Head<kDim> head, const typename Head<kDim>::Angles& angles) const {
-    if (task.kind == Kind::kNone) return;
-    if (task.kind != Kind::kValue) {
-      const float* const norm = task.kind == Kind::kQuery ? a_.q_norm : a_.k_norm;
+  __device__ void make(const FreshHead& place, Head<kDim> head, const typename Head<kDim>::Angles& angles) const {
+    const bool is_query = place.kind == FreshHead::kQuery, is_value = place.kind == FreshHead::kValue;
+    if (!is_value) {
+      const float* const norm = is_query ? a_.q_norm : a_.k_norm;
       if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
       head.rotate(lane_, angles);
     }
-    task.kind == Kind::kQuery ? store_query(task, head) : store(task, head);
-  }
-
-  __device__ const float* source(const Task& task) const {
-    const AttentionShape& shape = a_.shape;
-    const int key = shape.num_heads + tile_.kv_head;
-    const int head = task.kind == Kind::kQuery ? tile_.first_head + task.index % tiling_.heads
-                     : task.kind == Kind::kKey ? key
-                                               : key + shape.num_kv_heads;
-    return a_.qkv +
-           (static_cast<size_t>(task.row) * (shape.num_heads + 2 * shape.num_kv_heads) + head) * shape.head_dim;
-  }
-
-  __device__ void store_query(const Task& task, const Head<kDim>& head) const {
-    auto* const target = reinterpret_cast<uint16_t*>(shared_ + task.index * kQueryBytes<kDim>);
-    head.template for_each<Head<kDim>::kPadded>(lane_, [&](int column, const float2& values) {
-      store_pair<kType>(target + query_column<kType>(column), values);
-    });
-  }
-
-  __device__ void store(const Task& task, Head<kDim>& head) const {
-    const bool is_value = task.kind == Kind::kValue;
-    const int key = task.index % kSplitKeys;  // of the split
+    if (is_query) {
+      auto* const target = reinterpret_cast<uint16_t*>(shared_ + place.target);
+      head.template for_each<Head<kDim>::kPadded>(lane_, [&](int column, const float2& values) {
+        store_pair<kType>(target + query_column<kType>(column), values);
+      });
+      return;
+    }
     __half scale = {};
     if constexpr (kHasScales<kType>) {
       scale = head.template quantise<kType>();
       if (threadIdx.x % kWarpSize == 0) {
-        Layout::scales(shared_, is_value)[key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
+        Layout::scales(shared_, is_value)[place.key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
       }
     }
-    store_row<kType, kDim, Head<kDim>::kPadded>(
-        lane_, head, shared_ + (is_value ? Layout::kValues : Layout::kKeys) + key * kCacheRowBytes<kType, kDim>);
-    const int cell = __shfl_sync(~0u, cell_, task.index - first_key_);
-    const int in_tile = task.row - tile_.first_row;
-    const bool is_own = in_tile >= 0 && in_tile < tile_.num_rows;
-    if (!is_own || tile_.first_head != tile_.kv_head * (a_.shape.num_heads / a_.shape.num_kv_heads)) return;
-    store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, cell, tile_.kv_head);
+    store_row<kType, kDim, Head<kDim>::kPadded>(lane_, head, shared_ + place.target);
+    if (place.cell < 0) return;
+    store_in_cache<kType>(a_, lane_, head, scale, is_value ? a_.value_cache : a_.key_cache, place.cell, tile_.kv_head);
   }
 
   const PagedAttention& a_;
-  const Tiling& tiling_;
   const Tile& tile_;
-  const FreshRows& rows_;
   uint8_t* shared_;
   HeadLane<kDim> lane_;
+  int warp_;
   int num_queries_;
   int first_key_;  // of the pass's rows in the split
   int num_keys_;
-  int position_ = 0;               // of the lane's row of the pass
-  int cell_ = 0;                   // of the lane's key, from first_key_ on
-  const float* sources_[kAtOnce];  // null: no head
+  int sources_[kAtOnce];  // -1: no head
   Head<kDim> heads_[kAtOnce];
   typename Head<kDim>::Angles angles_[kAtOnce];
 };

@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     });
     return;
   }
-  const SequenceRows sequence = sequence_of_row(a, row);
-  const int cell = sequence.cell(a, slot_of_row(a, sequence, row));
+  const int cell = cell_of(a, slot_of_row(a, __ldcg(a.context_lens), row));
   const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
   __half scale = {};
   if constexpr (kHasScales<kType>) scale = head.template quantise<kType>();

@@ -5,6 +5,8 @@
 namespace pilotfish::cuda {
 
 inline constexpr int kMaxHeadDim = 256;
+/// Slots of a cache block at least, so that an aligned chunk of 32 keys lies in one.
+inline constexpr int kLeastBlock = 32;
 
 struct AttentionShape {
   int num_heads;

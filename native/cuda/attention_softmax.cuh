@@ -73,7 +73,7 @@ struct ScoreRule {
 
   __device__ __forceinline__ void cap(float (&scores)[kChunkKeys / 4]) const {
     if (softcap == 0) return;
-    const float doubled = 2 * kLog2E * scale / softcap;
+    const float doubled = __fdividef(2 * kLog2E * scale, softcap);
 #pragma unroll
     for (float& score : scores) {  // tanh(x) = 1 - 2 / (exp(2 x) + 1)
       score = softcap * (1 - __fdividef(2.0f, power_of_two(score * doubled) + 1));

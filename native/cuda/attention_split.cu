@@ -14,9 +14,9 @@ inline constexpr int kBlocksOfSm = kDim > 128 ? 1 : 3;
 /// A kind of tiles, and how many blocks share the splits of each: a block takes every num_columns-th.
 struct Share {
   Tiling tiling;
-  int num_columns;
+  Divisor num_columns;
 
-  __host__ __device__ int num_blocks() const { return tiling.num_tiles * num_columns; }
+  __host__ __device__ int num_blocks() const { return tiling.num_tiles * num_columns.value; }
 };
 
 /// `common` comes first, and has no tiles in a causal pass.
@@ -26,9 +26,7 @@ struct Shares {
 };
 
 /// Most blocks beyond the end of the context end after one read.
-__device__ bool is_surely_idle(const PagedAttention& a, KeyPart part, int column) {
-  if (a.num_seqs > 1) return false;
-  const int context = __ldcg(a.context_lens);
+__device__ bool is_surely_idle(const PagedAttention& a, KeyPart part, int context, int column) {
   if (part == KeyPart::kCommon) return (column + 1) * kSplitKeys > context;
   if (part == KeyPart::kAll) return column * kSplitKeys >= context + a.num_rows;
   return (context / kSplitKeys + column) * kSplitKeys >= context + FreshRows::kMaskBits;
@@ -46,62 +44,65 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   const bool is_common = static_cast<int>(blockIdx.y) < num_common;
   const Share& share = is_common ? shares.common : shares.rest;
   const Tiling& tiling = share.tiling;
-  const int block_index = blockIdx.y - (is_common ? 0 : num_common), column = block_index % share.num_columns;
-  if (is_surely_idle(a, tiling.part, column)) return;
-  const Tile tile(a, tiling, block_index / share.num_columns, blockIdx.x);
-  if (tile.num_rows == 0) return;
-  const KeyRange seen = tile.all_keys(a, tiling, 0, kTileQueries);
+  const int block_index = blockIdx.y - (is_common ? 0 : num_common);
+  const int tile_index = share.num_columns.divide(block_index);
+  const int column = block_index - tile_index * share.num_columns.value;
+  const int context = __ldcg(a.context_lens);
+  if (is_surely_idle(a, tiling.part, context, column)) return;
+  const Tile tile(a, tiling, context, tile_index, blockIdx.x);
+  const KeyRange seen = tile.all_keys(a, 0, kTileQueries);
   const int last = seen.last / kSplitKeys;
-  int split = seen.first / kSplitKeys + column;
-  if (split > last) return;
+  const int first = seen.first / kSplitKeys + column;
+  if (first > last) return;
   const FreshRows rows(a, tile, row_of_bit);
-  SplitBlock<kType, kDim> block(a, tiling, tile, rows, seen, num_splits, shared);
-  if (!block.is_there(split)) wait_for_predecessors();
-  block.find(split);
-  block.load_keys();
-  block.load_values();
+  SplitBlock<kType, kDim> block(a, tile, rows, seen, num_splits, shared);
+  if (!block.is_there(first)) wait_for_predecessors();
   HeldQueries<kDim> queries;
   float4 query_sums = {};
-  // One copy of every step, whichever split it is: what a block runs once comes from memory instruction by instruction.
-  for (bool is_first = true;; is_first = false) {
-    block.find(split + share.num_columns);
-    block.prefetch();
+  block.find(first);
+  // A round attends to the split that the round before it loaded, and loads the next. One copy of every step: what a
+  // block runs once comes from memory instruction by instruction.
+  for (int split = -1, next = first;;) {
+    if (split >= 0) {
+      block.store_scales();
+      wait_for_copies<1>();
+      __syncthreads();  // keys and queries are there
+      if (split == first) {
+        queries.read(shared_address(shared));
+        query_sums = sums_of_queries<kType, kDim>(queries);
+      }
+      block.score(split, queries, query_sums);
+      __syncwarp();
+    }
+    block.load_keys();
+    if (split >= 0) {
+      __syncthreads();  // maxima are there
+      block.soften_chunk(split);
+      wait_for_copies<1>();
+      __syncthreads();  // values and weights are there
+      block.weigh_values(split);
+      if (split == last && !is_common) return block.finish();
+      block.send(split);
+      if (next > last) return;
+      __syncthreads();  // nobody is at values or weights any more
+    }
+    block.load_values();
+    block.find(next + share.num_columns.value);
     if (rows.are_made_here()) {
-      FreshHeads<kType, kDim, SplitLayout<kType, kDim>> fresh(a, tiling, tile, rows, split, seen.last, is_first,
-                                                              shared);
+      FreshHeads<kType, kDim, SplitLayout<kType, kDim>> fresh(a, tile, rows, next, seen.last, next == first, shared);
       fresh.begin();
       wait_for_predecessors();
       fresh.finish();
-    } else if (is_first) {
+    } else if (next == first) {
       wait_for_predecessors();
       constexpr int kWarpQueries = kTileQueries / kAttentionWarps;
       const int first_query = threadIdx.x / kWarpSize * kWarpQueries;
-      load_queries<kDim, kWarpQueries>(a, tiling, tile, first_query,
-                                       shared_address(shared) + first_query * kQueryBytes<kDim>);
+      load_queries<kDim, kWarpQueries>(a, tile, first_query, shared_address(shared) + first_query * kQueryBytes<kDim>);
       commit_copies();
-      commit_copies();  // the last group may land later below: an empty one here
+      commit_copies();  // the last group may land later above: an empty one here
     }
-    block.store_scales();
-    wait_for_copies<1>();
-    __syncthreads();  // keys and queries are there
-    if (is_first) {
-      queries.read(shared_address(shared));
-      query_sums = sums_of_queries<kType, kDim>(queries);
-    }
-    block.score(split, queries, query_sums);
-    __syncwarp();
-    block.load_keys();
-    __syncthreads();  // maxima are there
-    block.soften_chunk(split);
-    wait_for_copies<1>();
-    __syncthreads();  // values and weights are there
-    block.weigh_values(split);
-    if (split == last && !is_common) return block.finish();
-    block.send(split);
-    split += share.num_columns;
-    if (split > last) return;
-    __syncthreads();  // nobody is at values or weights any more
-    block.load_values();
+    split = next;
+    next += share.num_columns.value;
   }
 }
 
@@ -122,7 +123,7 @@ cudaError_t launch_split_attention(const PagedAttention& a, cudaStream_t stream)
   return for_cache(a, [&]<CacheType kType, int kDim>() {
     const auto share = [&](KeyPart part) {
       const Tiling tiling = Tiling::of(a, kTileQueries, part);
-      return Share{tiling, num_columns<kType, kDim>(a, tiling, num_splits)};
+      return Share{tiling, Divisor::of(num_columns<kType, kDim>(a, tiling, num_splits))};
     };
     Shares shares = {{}, share(a.tree_mask ? KeyPart::kOwn : KeyPart::kAll)};
     if (a.tree_mask && num_splits > 1) shares.common = share(KeyPart::kCommon);

@@ -2,41 +2,20 @@
 // then a warp has some of the columns, of all keys. The next split's keys and values load as soon as there is room.
 #pragma once
 
-#include "attention_fresh.cuh"
 #include "attention_partials.cuh"
-#include "attention_tile.cuh"
+#include "attention_place.cuh"
+#include "attention_split_layout.cuh"
 
 namespace pilotfish::cuda {
-
-/// Shared memory: the tile's queries, whose room the weights take once they are in registers; keys and values of a
-/// split, which make room for the last one's result [16 queries][kDim] f32; maxima and sums of the chunks; scales.
-template <CacheType kType, int kDim>
-struct SplitLayout {
-  static constexpr int kWeightBytes = kSplitKeys * 2 + 16;  // of a query
-  static constexpr int kKeys = kTileQueries * (kQueryBytes<kDim> > kWeightBytes ? kQueryBytes<kDim> : kWeightBytes);
-  static constexpr int kRowBytes = kCacheRowBytes<kType, kDim>;
-  static constexpr int kValues = kKeys + kSplitKeys * kRowBytes;
-  static constexpr int kMaxima = kValues + kSplitKeys * kRowBytes;             // [chunk][query]
-  static constexpr int kSums = kMaxima + kSplitChunks * kTileQueries * 4;      // [chunk][query][lane of four]
-  static constexpr int kScales = kSums + kSplitChunks * kTileQueries * 4 * 4;  // [key], [value]
-  static constexpr int kBytes = kScales + (kHasScales<kType> ? 2 * kSplitKeys * 4 : 0);
-  static_assert(kTileQueries * kDim * 4 <= 2 * kSplitKeys * kRowBytes, "a result fits where keys and values were");
-  static_assert(kAttentionWarps == kSplitChunks, "a chunk a warp");
-
-  __device__ static float* scales(uint8_t* shared, bool of_values) {
-    return reinterpret_cast<float*>(shared + kScales) + (of_values ? kSplitKeys : 0);
-  }
-};
 
 template <CacheType kType, int kDim>
 class SplitBlock {
   using Shared = SplitLayout<kType, kDim>;
 
  public:
-  __device__ SplitBlock(const PagedAttention& a, const Tiling& tiling, const Tile& tile, const FreshRows& rows,
-                        const KeyRange& seen, int num_splits, uint8_t* shared)
+  __device__ SplitBlock(const PagedAttention& a, const Tile& tile, const FreshRows& rows, const KeyRange& seen,
+                        int num_splits, uint8_t* shared)
       : a_(a),
-        tiling_(tiling),
         tile_(tile),
         rows_(rows),
         seen_(seen),
@@ -44,47 +23,43 @@ class SplitBlock {
         shared_(shared),
         at_(shared_address(shared)),
         warp_(threadIdx.x / kWarpSize),
-        lane_(threadIdx.x % kWarpSize) {}
+        lane_(threadIdx.x % kWarpSize) {
+    describe(0);
+    if (has_half(1)) describe(1);
+  }
 
   /// Whether this warp's chunk of the cache has nothing that a kernel before this one in the pass writes.
   __device__ bool is_there(int split) const {
-    return rows_.are_made_here() || first_key(split, warp_) + kChunkKeys <= tile_.sequence.context;
+    return rows_.are_made_here() || first_key(split, warp_) + kChunkKeys <= tile_.context;
   }
 
   /// Finds this warp's chunk of the split that is loaded next; there may be none.
   __device__ void find(int split) {
-    next_split_ = split;
-    next_cell_ = kNoKey;
-    if (!has_keys(split, warp_)) return;
-    next_cell_ = lane_cell(a_, tile_, seen_, first_key(split, warp_));
-    if (next_cell_ >= 0 && rows_.row_of_key(first_key(split, warp_) + lane_) >= 0) next_cell_ = kFreshKey;
-  }
-
-  /// Has what was found brought into L2.
-  __device__ void prefetch() const {
-#if __CUDA_ARCH__ >= 900
-    if (next_cell_ < 0 || first_key(next_split_, warp_) + lane_ >= tile_.sequence.context) return;
-    const size_t offset = row_offset<kType>(a_, next_cell_, tile_.kv_head);
-    const int num_bytes = a_.shape.head_dim * kElementBytes<kType>;
-    prefetch_bulk(static_cast<const uint4*>(a_.key_cache) + offset, num_bytes);
-    prefetch_bulk(static_cast<const uint4*>(a_.value_cache) + offset, num_bytes);
-#endif
+    next_.find(a_, tile_, seen_, first_key(split, warp_));
+    if (!next_.is_piece && next_.block >= 0 && rows_.row_of_key(first_key(split, warp_) + lane_) >= 0) {
+      next_.block = kFreshKey;
+    }
+    __syncwarp();
   }
 
   /// Sets out to load this warp's chunk of what was found: keys, then, with nobody at the old ones any more, values.
   __device__ void load_keys() {
-    load(a_.key_cache, Shared::kKeys);
+    next_.load(a_, a_.key_cache, tile_.kv_head, at_ + Shared::kKeys + warp_ * kChunkKeys * Shared::kRowBytes);
+    commit_copies();
     if constexpr (kHasScales<kType>) {
-      scales_ = LaneScales(a_, next_cell_, tile_.kv_head);
-      is_fresh_ = next_cell_ == kFreshKey;
+      scales_.load(a_, next_, tile_.kv_head);
+      is_fresh_ = next_.block == kFreshKey;
     }
   }
-  __device__ void load_values() const { load(a_.value_cache, Shared::kValues); }
+  __device__ void load_values() const {
+    next_.load(a_, a_.value_cache, tile_.kv_head, at_ + Shared::kValues + warp_ * kChunkKeys * Shared::kRowBytes);
+    commit_copies();
+  }
 
   /// Scales that load_keys() set out to load.
   __device__ void store_scales() const {
     if (kHasScales<kType> && !is_fresh_) {
-      scales_.template store<kType>(Shared::scales(shared_, false), Shared::scales(shared_, true), threadIdx.x);
+      scales_.template store<kType>(Shared::scales(shared_, false), Shared::scales(shared_, true));
     }
   }
 
@@ -99,7 +74,7 @@ class SplitBlock {
       for (int half = 0; half < 2; ++half) {
         if (!has_half(half)) continue;
         ScoreRule(a_.shape).cap(scores_[half]);
-        hide(scores_[half], tile_.keys(a_, tiling_, lane_ / 4 + half * 8), first_key(split, warp_));
+        hide(scores_[half], queries_[half].keys, first_key(split, warp_));
         maxima[half] = quad_max(largest(scores_[half]));
       }
     }
@@ -173,17 +148,18 @@ class SplitBlock {
 
   /// The result of a split that is not the last one, where it is not before all that a query sees.
   __device__ void send(int split) const {
-    for_each_result([&](int query, int slab, int half, const float4(&sums)[4]) {
-      if (split < first_split_of(query)) return;
-      const size_t index = tile_.index(a_, tiling_, query);
+    for_each_result([&](int half, int slab, const float4(&sums)[4]) {
+      const Query& query = queries_[half];
+      if (split < query.first_split) return;
 #pragma unroll
       for (int piece = 0; piece < kPieces<kType>; ++piece) {
         const int column = piece_column<kType>(slab, piece);
-        auto* const target = reinterpret_cast<Piece<kType>*>(partials_.values(index, split) + column);
+        auto* const target = reinterpret_cast<Piece<kType>*>(partials_.values(query.index, split) + column);
         if (column < a_.shape.head_dim) store_relaxed(target, piece_of<kType>(sums, half, piece));
       }
       if (slab == 0 && lane_ % 4 == 0) {
-        store_relaxed(partials_.softmax(index, split), make_float4(softmax_[half].maximum, softmax_[half].sum, 0, 0));
+        store_relaxed(partials_.softmax(query.index, split),
+                      make_float4(softmax_[half].maximum, softmax_[half].sum, 0, 0));
       }
     });
   }
@@ -191,45 +167,68 @@ class SplitBlock {
   /// Adds the results of all splits, the last one's its own, and writes the output.
   __device__ void finish() const {
     auto* const results = reinterpret_cast<float*>(shared_ + Shared::kKeys);
-    auto* const own = reinterpret_cast<float2*>(shared_ + Shared::kMaxima);  // maximum and sum
-    __syncthreads();                                                         // nobody is at the values any more
-    for_each_result([&](int query, int slab, int half, const float4(&sums)[4]) {
+    auto* const own = reinterpret_cast<Own*>(shared_ + Shared::kMaxima);
+    if (threadIdx.x < kTileQueries) own[threadIdx.x].index = -1;
+    __syncthreads();  // nobody is at the values any more
+    for_each_result([&](int half, int slab, const float4(&sums)[4]) {
+      const int query = lane_ / 4 + half * 8;
 #pragma unroll
       for (int piece = 0; piece < kPieces<kType>; ++piece) {
         float* const target = results + query * kDim + piece_column<kType>(slab, piece);
         *reinterpret_cast<Piece<kType>*>(target) = piece_of<kType>(sums, half, piece);
       }
-      if (slab == 0 && lane_ % 4 == 0) own[query] = make_float2(softmax_[half].maximum, softmax_[half].sum);
+      if (slab == 0 && lane_ % 4 == 0) own[query] = {softmax_[half], queries_[half].index, queries_[half].first_split};
     });
     __syncthreads();
-    const int num_vectors = a_.shape.head_dim / 4, last = last_split();
-    for (int i = threadIdx.x; i < num_queries() * num_vectors; i += kAttentionThreads) {
-      const int query = i / num_vectors, vector = i % num_vectors;
-      if (!tile_.has(tiling_, query)) continue;
-      const size_t index = tile_.index(a_, tiling_, query);
+    constexpr int kVectors = kDim / 4;
+    const int last = last_split();
+    for (int i = threadIdx.x; i < num_queries() * kVectors; i += kAttentionThreads) {
+      const int query = i / kVectors, vector = i % kVectors;
+      const Own part = own[query];
+      if (part.index < 0 || vector * 4 >= a_.shape.head_dim) continue;
       ColumnTotal total;
-      total.add_splits(partials_, index, vector, first_split_of(query), last);
-      total.add({own[query].x, own[query].y}, *reinterpret_cast<const float4*>(results + query * kDim + vector * 4));
-      write_result(a_, index, vector * 4, scaled(total.sum, kValueUnit<kType> / total.softmax.sum));
+      total.add_splits(partials_, part.index, vector, part.first_split, last);
+      total.add(part.softmax, *reinterpret_cast<const float4*>(results + query * kDim + vector * 4));
+      write_result(a_, part.index, vector * 4, scaled(total.sum, kValueUnit<kType> / total.softmax.sum));
     }
     __syncthreads();
-    const int first = first_split_of(0), num_sent = last - first;  // a tile's first query sees furthest back
-    for (int i = threadIdx.x; i < num_queries() * num_sent; i += kAttentionThreads) {
-      const int query = i / num_sent, split = first + i % num_sent;
-      if (!tile_.has(tiling_, query) || split < first_split_of(query)) continue;
-      Partials::clear(partials_.softmax(tile_.index(a_, tiling_, query), split));
+    for (int query = warp_; query < num_queries(); query += kAttentionWarps) {
+      const Own part = own[query];
+#pragma unroll 1
+      for (int split = part.first_split + lane_; part.index >= 0 && split < last; split += kWarpSize) {
+        Partials::clear(partials_.softmax(part.index, split));
+      }
     }
   }
 
  private:
+  /// A query of a lane.
+  struct Query {
+    KeyRange keys = {1, 0};
+    int index = -1;       // in the pass; -1: none
+    int first_split = 0;  // of all that it sees, whichever tile has it
+  };
+  /// What the last split has of a query.
+  struct Own {
+    Softmax softmax;
+    int index;
+    int first_split;
+  };
   static constexpr int kSlabs = kDim / 32;
   static constexpr int kWarpSlabs = (kSlabs + kAttentionWarps - 1) / kAttentionWarps;
 
+  __device__ void describe(int half) {
+    const int number = lane_ / 4 + half * 8;
+    if (!tile_.has(number)) return;
+    const KeyRange all = keys_of_row(a_, tile_.context, tile_.first_row + tile_.row_of(number));
+    queries_[half] = {{max(all.first, tile_.part.first), min(all.last, tile_.part.last)},
+                      static_cast<int>(tile_.index(a_, number)),
+                      all.first / kSplitKeys};
+  }
   __device__ int last_split() const { return seen_.last / kSplitKeys; }
-  __device__ int num_queries() const { return tile_.num_rows * tiling_.heads; }
+  __device__ int num_queries() const { return tile_.num_queries(); }
   __device__ bool has_half(int half) const { return half == 0 || num_queries() > 8; }
   __device__ int slab(int i) const { return warp_ + i * kAttentionWarps; }
-  __device__ int first_split_of(int query) const { return tile_.seen(a_, tiling_, query).first / kSplitKeys; }
   __device__ int first_key(int split, int chunk) const { return split * kSplitKeys + chunk * kChunkKeys; }
   __device__ bool has_keys(int split, int chunk) const {
     return first_key(split, chunk) <= seen_.last && first_key(split, chunk) + kChunkKeys > seen_.first;
@@ -242,29 +241,19 @@ class SplitBlock {
     return reinterpret_cast<float*>(shared_ + Shared::kSums)[(chunk * kTileQueries + query) * 4 + lane_ % 4];
   }
 
-  __device__ void load(const void* pool, int place) const {
-    if (has_keys(next_split_, warp_)) {
-      const int offset = next_cell_ < 0 ? next_cell_ : row_offset<kType>(a_, next_cell_, tile_.kv_head);
-      load_rows<kType, kDim, kChunkKeys>(a_, pool, offset, 0, at_ + place + warp_ * kChunkKeys * Shared::kRowBytes);
-    }
-    commit_copies();
-  }
-
-  /// Calls work(query, slab, half, sums) for what this lane has of the result.
+  /// Calls work(half, slab, sums) for what this lane has of the result.
   template <class Work>
   __device__ __forceinline__ void for_each_result(const Work& work) const {
     if (warp_ >= kSlabs) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = lane_ / 4 + half * 8;
-      if (!has_half(half) || !tile_.has(tiling_, query)) continue;
+      if (!has_half(half) || queries_[half].index < 0) continue;
 #pragma unroll
-      for (int i = 0; i < kWarpSlabs; ++i) work(query, slab(i), half, sums_[i]);
+      for (int i = 0; i < kWarpSlabs; ++i) work(half, slab(i), sums_[i]);
     }
   }
 
   const PagedAttention& a_;
-  const Tiling& tiling_;
   const Tile& tile_;
   const FreshRows& rows_;
   const KeyRange seen_;
@@ -273,8 +262,8 @@ class SplitBlock {
   uint32_t at_;
   int warp_;
   int lane_;
-  int next_split_ = 0;
-  int next_cell_ = kNoKey;  // of this lane's key in the chunk that is loaded next
+  Query queries_[2];
+  ChunkPlace<kType, kDim> next_;  // of this warp's chunk of the split that is loaded next
   LaneScales scales_;
   bool is_fresh_ = false;
   Scores scores_;

@@ -81,11 +81,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, i
       "l"(source), "r"(num_bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
-
-/// Brings a piece (16-byte multiples) into L2.
-__device__ __forceinline__ void prefetch_bulk(const void* source, int num_bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(num_bytes) : "memory");
-}
 #endif
 
 __device__ __forceinline__ void store_word(uint32_t target, uint32_t word) {

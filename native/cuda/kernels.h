@@ -161,17 +161,15 @@ cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, con
 /// Passes of at most so many rows cut the context over thread blocks.
 inline constexpr int kMaxSplitRows = 64;
 
-/// Inputs of `native/GRAPH.md`, all in device memory.
+/// Inputs of `native/GRAPH.md` for one sequence, all in device memory.
 struct PagedAttention {
   AttentionShape shape;
   int num_rows;
-  int num_seqs;
-  int max_blocks;  // columns of block_table
-  int block_size;
+  int max_blocks;        // columns of block_table
+  int block_size;        // a power of two, at least 32
   CacheType cache_type;  // not kF32
   const float* qkv;
   const int32_t* position_ids;
-  const int32_t* seq_starts;
   const int32_t* context_lens;
   const int32_t* block_table;
   const uint64_t* tree_mask;  // null: causal

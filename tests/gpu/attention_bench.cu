@@ -42,21 +42,18 @@ class Layers {
     std::vector<int32_t> positions(rows);
     std::vector<uint64_t> masks(rows);
     for (int i = 0; i < rows; ++i) positions[i] = context + i, masks[i] = ~uint64_t{0} >> (63 - i % 64);
-    const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
-        contexts(std::vector<int32_t>{context});
+    const DeviceArray<int32_t> position_ids(positions), contexts(std::vector<int32_t>{context});
     const DeviceArray<uint64_t> mask(masks);
     const auto enqueue = [&](cudaStream_t stream) {
       for (int layer = 0; layer < model_.num_layers; ++layer) {
         PagedAttention a = {};
         a.shape = shape_;
         a.num_rows = rows;
-        a.num_seqs = 1;
         a.max_blocks = kMaxBlocks;
         a.block_size = kBlockSize;
         a.cache_type = cache_;
         a.qkv = qkv_.get();
         a.position_ids = position_ids.get();
-        a.seq_starts = starts.get();
         a.context_lens = contexts.get();
         a.block_table = table_.get();
         a.tree_mask = is_tree ? mask.get() : nullptr;

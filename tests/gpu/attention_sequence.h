@@ -82,19 +82,16 @@ class Sequence {
       packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
     const DeviceArray<float> qkv(packed), out(rows * row_floats());
     const DeviceArray<__half> halves(out.size());
-    const DeviceArray<int32_t> position_ids(positions), starts(std::vector<int32_t>{0, rows}),
-        lengths(std::vector<int32_t>{context});
+    const DeviceArray<int32_t> position_ids(positions), lengths(std::vector<int32_t>{context});
     const DeviceArray<uint64_t> mask(masks);
     PagedAttention a = {};
     a.shape = case_.shape;
     a.num_rows = rows;
-    a.num_seqs = 1;
     a.max_blocks = max_blocks_;
     a.block_size = kBlockSize;
     a.cache_type = case_.cache;
     a.qkv = qkv.get();
     a.position_ids = position_ids.get();
-    a.seq_starts = starts.get();
     a.context_lens = lengths.get();
     a.block_table = table_device_.get();
     a.tree_mask = masks.empty() ? nullptr : mask.get();

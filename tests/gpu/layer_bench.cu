@@ -72,11 +72,10 @@ class Model {
     ids_.clear();
   }
 
-  void set(int rows, int context) const {
-    const std::vector<int32_t> starts = {0, rows}, contexts = {context};
+  void set(int context) const {
+    const std::vector<int32_t> contexts = {context};
     std::vector<int32_t> positions(64);
     for (int i = 0; i < 64; ++i) positions[i] = context + i;
-    CUDA_CHECK(cudaMemcpy(starts_.get(), starts.data(), starts_.bytes(), cudaMemcpyHostToDevice));
     CUDA_CHECK(cudaMemcpy(contexts_.get(), contexts.data(), contexts_.bytes(), cudaMemcpyHostToDevice));
     CUDA_CHECK(cudaMemcpy(positions_.get(), positions.data(), positions_.bytes(), cudaMemcpyHostToDevice));
   }
@@ -162,12 +161,10 @@ class Model {
     PagedAttention a = {};
     a.shape = {sizes_.heads, sizes_.heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0};
     a.num_rows = rows;
-    a.num_seqs = 1;
     a.max_blocks = kMaxBlocks;
     a.block_size = kBlockSize;
     a.qkv = wide_.get();
     a.position_ids = positions_.get();
-    a.seq_starts = starts_.get();
     a.context_lens = contexts_.get();
     a.block_table = table_.get();
     a.cos = angles_.get();
@@ -202,12 +199,12 @@ class Model {
                              4};
   DeviceArray<uint8_t> head_weight_ = filled<uint8_t>(lowbit_weight_bytes(head_));
   DeviceArray<float> logits_ = filled<float>(size_t{64} * kVocabulary);
-  DeviceArray<int32_t> table_{kMaxBlocks}, starts_{2}, contexts_{1}, positions_{64}, ids_{64};
+  DeviceArray<int32_t> table_{kMaxBlocks}, contexts_{1}, positions_{64}, ids_{64};
   Rounds round_{{settings_of(1, 0, 1, 0, 1)}, kVocabulary};
 };
 
 double time_model(const Model& model, int rows, int context, int parts) {
-  model.set(rows, context);
+  model.set(context);
   return time_graph([&](cudaStream_t stream) { model.enqueue(rows, parts, stream); }, kWarmReplays, kReplays);
 }
 

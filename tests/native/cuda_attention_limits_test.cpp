@@ -48,6 +48,13 @@ void test_shapes() {
   CHECK_EQ(refusal(turned), "scale is -0.125, not above 0 as the CUDA kernels need");
 }
 
+void test_blocks() {
+  CHECK_EQ(refusal(32), "");
+  CHECK_EQ(refusal(128), "");
+  CHECK_EQ(refusal(16), "cache blocks have 16 slots, not a power of two from 32 on as the CUDA kernels need");
+  CHECK_EQ(refusal(96), "cache blocks have 96 slots, not a power of two from 32 on as the CUDA kernels need");
+}
+
 void test_caches() {
   for (const CacheType type : pilotfish::kCacheTypes) {
     CHECK_EQ(refusal(layer(64, 64), type),
@@ -62,6 +69,7 @@ void test_caches() {
 
 int main() {
   test_shapes();
+  test_blocks();
   test_caches();
   return check::result();
 }

@@ -16,6 +16,11 @@ inline void require_kernels(const AttentionShape& shape) {
   require(shape.scale > 0, "scale is ", shape.scale, ", not above 0 as the CUDA kernels need");
 }
 
+inline void require_kernels(int block_size) {
+  require(block_size >= kLeastBlock && (block_size & (block_size - 1)) == 0, "cache blocks have ", block_size,
+          " slots, not a power of two from ", kLeastBlock, " on as the CUDA kernels need");
+}
+
 inline void require_kernels(const AttentionShape& shape, CacheType cache) {
   require(cache != CacheType::kF32, "the cache is f32, which the CUDA kernels do not have");
   require(!has_scales(cache) || shape.head_dim % 16 == 0, "head_dim is ", shape.head_dim,

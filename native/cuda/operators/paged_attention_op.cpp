@@ -28,6 +28,7 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
              .norm_epsilon = node.real("norm_epsilon")},
       output_name_(node.output_name(0)) {
   require_kernels(shape_);
+  require_kernels(context.pass().block_size);
   context_.reserve_attention(shape_);
 }
 
@@ -65,13 +66,11 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
-          .num_seqs = 1,
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
           .cache_type = *type,
           .qkv = qkv.as<const float>(),
           .position_ids = positions.as<const int32_t>(),
-          .seq_starts = seq_starts.as<const int32_t>(),
           .context_lens = context_lens.as<const int32_t>(),
           .block_table = block_table.as<const int32_t>(),
           .tree_mask = is_causal ? nullptr : tree_mask.as<const uint64_t>(),
