@@ -1,5 +1,5 @@
 // Low-bit linear for 1 to 64 rows: the weight is streamed once, its rows are the 16-row operand of the tensor cores,
-// the tokens the 8-wide one. A few warps load, eight multiply. Every sum is added in an order that only the plan
+// the tokens the other one. A few warps load, 8 or 16 multiply. Every sum is added in an order that only the plan
 // decides.
 #include <algorithm>
 

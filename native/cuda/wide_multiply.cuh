@@ -1,5 +1,5 @@
-// A warpgroup's product of 32 or 64 tokens with 128 weight rows, one chunk of columns, by wgmma: a warp has a piece of
-// 32 rows, its 16 of either row tile. The same sums as lowbit_multiply.cuh.
+// A warpgroup's product of 32 or 64 tokens with one or both row tiles of four pieces, one chunk of columns, by wgmma: a
+// warp has 16 rows of each. The same sums as lowbit_multiply.cuh.
 #pragma once
 
 #include "half_format.cuh"
