@@ -89,8 +89,8 @@ struct SourceSeries {
   std::optional<Series> level;
   int32_t begin_levels;
 
-  // First passes of a few rows follow a round. Those of a prompt mostly have a number of rows that a device has not seen
-  // and so has not recorded; 65 rows it never records.
+  // First passes of a few rows follow a round. Those of a prompt mostly have a number of rows that a device has not
+  // seen and so has not recorded; 65 rows it never records.
   SourceSeries(const TimedSource& source, int32_t max_context)
       : begin(source.begin, up_to({1, 2, 4, 8, 65, 128}, source.most_begun), max_context),
         begin_levels(source.begin_levels) {
