@@ -38,7 +38,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=take_terminal,  # noqa: PLW1509 - Ctrl-C needs a controlling terminal
+            preexec_fn=take_terminal,  # noqa: PLW1509 - Ctrl-C needs a controlling terminal and must not be ignored
             env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
         )
         os.close(slave)
@@ -65,7 +65,9 @@ class Terminal:
 
     def interrupt_until(self, end: bytes) -> None:
         """Ctrl-C until ``end`` comes: readline shows its prompt before it waits, where alone a signal wakes it."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while not select.select([self._master], [], [], 1)[0]:
+            assert time.monotonic() < deadline, "Ctrl-C has no effect"
             self.send(INTERRUPT)
         self.read_until(end)
 
@@ -81,6 +83,8 @@ class Terminal:
 
 def take_terminal() -> None:
     import fcntl
+    import signal
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
