@@ -142,34 +142,36 @@ __device__ void load_weights(const Params& params, const Ring& ring, int num_uni
 }
 
 #if __CUDA_ARCH__ >= 900
-/// Copies activations into stages, by one thread.
+/// Fills a stage with the activations of a chunk, by one thread.
 template <class Format, class Shape>
-__device__ void load_activations(const Params& params, const Ring& ring, int num_units) {
-  if (threadIdx.x != Shape::kFirstActivationWarp * kWarpSize) return;
-  int chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
-  RingPosition filling, emptying;
-  for (int unit = 0; unit < num_units; ++unit) {
-    if (unit >= params.num_stages) {
-      barrier_wait(ring.emptied(emptying.stage), emptying.parity);
-      emptying.advance(params.num_stages);
-    }
-    using ThisStage = Stage<Format, Shape>;
-    const uint32_t target = ring.stages + filling.stage * ThisStage::kBytes + ThisStage::kActivations;
-    copy_activations<Format, Shape::kTokens>(target, params.activations, chunk * Format::kChunkColumns,
-                                             ring.activations_landed(filling.stage));
-    filling.advance(params.num_stages);
-    if (++chunk == params.grid.num_chunks) chunk = 0;
-  }
+__device__ __forceinline__ void fill_activations(const Params& params, uint32_t target, uint32_t landed, int chunk) {
+  copy_activations<Format, Shape::kTokens>(target, params.activations, chunk * Format::kChunkColumns, landed);
 }
 #else
-/// Copies activations into stages, by a few warps. Columns past K are filled with zeros. Token rows past num_rows stay
-/// as they are: they only meet sums that nobody writes.
+/// Fills a stage with the activations of a chunk, by a few warps. Columns past K are filled with zeros. Token rows past
+/// num_rows stay as they are: they only meet sums that nobody writes.
 template <class Format, class Shape>
-__device__ void load_activations(const Params& params, const Ring& ring, int num_units) {
-  using ThisStage = Stage<Format, Shape>;
+__device__ __forceinline__ void fill_activations(const Params& params, uint32_t target, uint32_t landed, int chunk) {
   constexpr int kRowVectors = Format::kChunkColumns / 8, kThreads = Shape::kActivationWarps * kWarpSize;
   const int thread = threadIdx.x - Shape::kFirstActivationWarp * kWarpSize, vector = thread % kRowVectors;
   const int k = params.linear.shape.in_features;
+  const int column = chunk * Format::kChunkColumns + vector * 8, valid_bytes = column < k ? 16 : 0;
+  const auto* const source = static_cast<const __half*>(params.linear.x) + (valid_bytes ? column : 0);
+#pragma unroll 4
+  for (int row = thread / kRowVectors; row < params.linear.num_rows; row += kThreads / kRowVectors) {
+    copy_16(target + activation_place(row, vector, Shape::kTokens), source + static_cast<size_t>(row) * k, valid_bytes);
+  }
+  barrier_arrive_after_copies(landed);
+}
+#endif
+
+/// Copies activations into stages.
+template <class Format, class Shape>
+__device__ void load_activations(const Params& params, const Ring& ring, int num_units) {
+  using ThisStage = Stage<Format, Shape>;
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x != Shape::kFirstActivationWarp * kWarpSize) return;
+#endif
   int chunk = params.first_unit(blockIdx.x) % params.grid.num_chunks;
   RingPosition filling, emptying;
   for (int unit = 0; unit < num_units; ++unit) {
@@ -178,18 +180,10 @@ __device__ void load_activations(const Params& params, const Ring& ring, int num
       emptying.advance(params.num_stages);
     }
     const uint32_t target = ring.stages + filling.stage * ThisStage::kBytes + ThisStage::kActivations;
-    const int column = chunk * Format::kChunkColumns + vector * 8, valid_bytes = column < k ? 16 : 0;
-    const auto* const source = static_cast<const __half*>(params.linear.x) + (valid_bytes ? column : 0);
-#pragma unroll 4
-    for (int row = thread / kRowVectors; row < params.linear.num_rows; row += kThreads / kRowVectors) {
-      copy_16(target + activation_place(row, vector, Shape::kTokens), source + static_cast<size_t>(row) * k,
-              valid_bytes);
-    }
-    barrier_arrive_after_copies(ring.activations_landed(filling.stage));
+    fill_activations<Format, Shape>(params, target, ring.activations_landed(filling.stage), chunk);
     filling.advance(params.num_stages);
     if (++chunk == params.grid.num_chunks) chunk = 0;
   }
 }
-#endif
 
 }  // namespace pilotfish::cuda
