@@ -9,6 +9,7 @@
 
 #include "atomic_file.h"
 #include "bundle/sha256.h"
+#include "device/chain_lengths.h"
 #include "instruction_set.h"
 #include "pilotfish.h"
 #include "status.h"
@@ -90,9 +91,9 @@ struct SourceSeries {
   int32_t begin_levels;
 
   // First passes of a few rows follow a round. Those of a prompt mostly have a number of rows that a device has not
-  // seen and so has not recorded; 65 rows it never records.
+  // seen and so has not recorded, as it never records more than kMostRecordedRows.
   SourceSeries(const TimedSource& source, int32_t max_context)
-      : begin(source.begin, up_to({1, 2, 4, 8, 65, 128}, source.most_begun), max_context),
+      : begin(source.begin, up_to({1, 2, 4, 8, kMostRecordedRows + 1, 128}, source.most_begun), max_context),
         begin_levels(source.begin_levels) {
     begin.before = &source.before;
     if (!source.level) return;

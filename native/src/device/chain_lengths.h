@@ -45,6 +45,9 @@ inline std::vector<int32_t> recorded_lengths(int32_t max_drafted) {
   return lengths;
 }
 
+// Rows of a pass that is recorded: longer ones are worth more than their launches.
+inline constexpr int32_t kMostRecordedRows = 64;
+
 // Passes of both models in recorded rounds, which are kept while they are at most so many: those used last.
 inline constexpr int32_t kMostRecordedPasses = 128;
 

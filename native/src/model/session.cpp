@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "device/chain_lengths.h"
+
 namespace pilotfish {
-namespace {
-
-constexpr int32_t kMostRecordedRows = 64;  // longer passes are worth more than their launches
-
-}  // namespace
 
 Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const Graph& graph)
     : ort_(std::move(ort)), device_(std::move(device)) {
