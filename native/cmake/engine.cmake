@@ -92,6 +92,8 @@ set(pilotfish_engine_tests
   controller_test
   cuda_library_test
   device_round_test
+  draft_memory_test
+  dynamic_tree_test
   recorded_rounds_test
   cuda_memory_plan_test
   kv_blocks_test

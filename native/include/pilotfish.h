@@ -69,7 +69,7 @@ typedef enum {
 /* Where the tokens of a round's draft come from. */
 typedef enum {
   PF_DRAFT_AUTO = 0,   /* round by round whatever is likely to be fastest, nothing included */
-  PF_DRAFT_PLAIN = 1,  /* nothing is drafted */
+  PF_DRAFT_PLAIN = 1,  /* nothing is drafted: num_draft_tokens is not above 0 */
   PF_DRAFT_MODEL = 2,  /* the bundle's draft model */
   PF_DRAFT_LOOKUP = 3, /* what followed earlier occurrences of the last tokens; needs no model */
   /* Lookup first, the draft model where it finds nothing and for the rows that it leaves. */
@@ -239,7 +239,7 @@ typedef struct {
   int32_t num_head_rounds;  /* rounds that ran the head */
   int32_t num_head_drafted;
   int32_t num_head_accepted;
-  double counted_seconds; /* of the rounds, by the costs of passes that they are planned by: the same in every run */
+  double counted_seconds; /* of the rounds, by the costs of passes that they are planned by, and by no clock */
   /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those with logit bias, penalties,
    * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn tree. */
   int32_t num_device_rounds;

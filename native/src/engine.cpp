@@ -66,34 +66,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
       prefix_cache_(blocks_, plan_.block_size, manifest.head && manifest.head->has_layer() ? 1 : 0),
       workspace_(num_ids_, options_.max_draft_tokens) {
   check_file(manifest.folder, manifest.tokenizer);
-  // The models share one ONNX Runtime and its threads.
-  const std::shared_ptr<const Ort> ort = Ort::open(options_.ort_library);
-  const ModelLimits limits{.num_threads = options_.num_threads,
-                           .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
-                           .max_outputs = options_.max_draft_tokens + 1,
-                           .max_hidden = max_hidden_rows(manifest, options_),
-                           .max_context = plan_.max_context,
-                           .num_blocks = plan_.num_blocks,
-                           .block_size = plan_.block_size};
-  // They share the device and its stream too: what one enqueues follows what the other did.
-  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
-  if (manifest.head) {
-    head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
-    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
-    head_->end_load();
-  }
-  target_->end_load();
-  if (manifest.draft) {
-    ModelLimits draft_limits = limits;
-    draft_limits.max_hidden = 0;
-    draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, draft_limits);
-    draft_->end_load();
-    if (device_) {
-      likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
-    }
-    draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
-    drafter_.emplace(*draft_rows_, num_ids_);
-  }
+  load_models(manifest);
   if (device_) {
     device_round_.emplace(device_, *target_, RoundModel{draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr},
                           head_drafter_ ? head_drafter_->step() : RoundModel{}, num_ids_);
@@ -104,6 +77,31 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
   }
   costs_ = find_costs(manifest);
   if (device_round_) rehearse_rounds();
+}
+
+void Engine::load_models(const Manifest& manifest) {
+  const std::shared_ptr<const Ort> ort = Ort::open(options_.ort_library);
+  ModelLimits limits{.num_threads = options_.num_threads,
+                     .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
+                     .max_outputs = options_.max_draft_tokens + 1,
+                     .max_hidden = max_hidden_rows(manifest, options_),
+                     .max_context = plan_.max_context,
+                     .num_blocks = plan_.num_blocks,
+                     .block_size = plan_.block_size};
+  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
+  if (manifest.head) {
+    head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
+    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
+    head_->end_load();
+  }
+  target_->end_load();
+  if (!manifest.draft) return;
+  limits.max_hidden = 0;
+  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
+  draft_->end_load();
+  if (device_) likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
+  draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
+  drafter_.emplace(*draft_rows_, num_ids_);
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {

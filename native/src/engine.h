@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bundle/manifest.h"
+#include "control/draft_memory.h"
 #include "control/round_costs.h"
 #include "device/cuda_device.h"
 #include "device/device_round.h"
@@ -19,7 +20,6 @@
 #include "drafters/model_drafter.h"
 #include "drafters/model_rows.h"
 #include "lookup/lookup_store.h"
-#include "memory/draft_memory.h"
 #include "memory/kv_blocks.h"
 #include "memory/prefix_cache.h"
 #include "model/head.h"
@@ -95,6 +95,9 @@ class Engine {
  private:
   Engine(Manifest manifest, const pf_engine_options& options);
 
+  // They share one ONNX Runtime with its threads, and the device with its stream: what one enqueues follows what the
+  // others did.
+  void load_models(const Manifest& manifest);
   Model& model(int32_t which);
   class PassRunner;  // in engine_measure.cpp
   RoundCosts find_costs(const Manifest& manifest);

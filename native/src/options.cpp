@@ -95,6 +95,13 @@ void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
   if (is_fixed) check_widths(options, max_draft_tokens);
 }
 
+void check_plain(const pf_generate_options& options) {
+  if (options.draft_source == PF_DRAFT_PLAIN && options.num_draft_tokens > 0) {
+    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", but draft_source is ",
+         PF_DRAFT_PLAIN, ", which drafts nothing");
+  }
+}
+
 void check_draft_temperatures(const pf_generate_options& options) {
   if (options.num_draft_temperatures == 0) return;
   if (!options.draft_temperatures) fail(PF_INVALID_ARGUMENT, "draft_temperatures is NULL");
@@ -175,6 +182,7 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_HEAD});
   check_range("reuse_prefix", options.reuse_prefix, 0, 1);
   check_sampling(options);
+  check_plain(options);
   check_tree(options, max_draft_tokens);
   check_draft_temperatures(options);
   check_typical(options);

@@ -49,21 +49,6 @@ void test_follows_a_change() {
   CHECK(rates.prob({0, 0.8f}, 1) < 0.2f);
 }
 
-// Another request begins with the same rates and leaves them sooner.
-void test_fades() {
-  ConfidenceRates rates;
-  for (int i = 0; i < 400; ++i) rates.record({0, 0.8f}, 1, true);
-  ConfidenceRates faded = rates.faded();
-  CHECK_NEAR(faded.prob({0, 0.8f}, 1), rates.prob({0, 0.8f}, 1), 1e-5);
-  CHECK_NEAR(faded.mean(0), rates.mean(0), 1e-6);
-  for (int i = 0; i < 10; ++i) {
-    rates.record({0, 0.8f}, 1, false);
-    faded.record({0, 0.8f}, 1, false);
-  }
-  CHECK(faded.prob({0, 0.8f}, 1) < 0.8f * rates.prob({0, 0.8f}, 1));
-  CHECK(faded.mean(0) < 0.8f * rates.mean(0));
-}
-
 }  // namespace
 
 int main() {
@@ -71,6 +56,5 @@ int main() {
   test_learns_by_rank_and_confidence();
   test_learns_by_depth();
   test_follows_a_change();
-  test_fades();
   return check::result();
 }

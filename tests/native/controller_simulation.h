@@ -67,6 +67,22 @@ inline RoundCosts costs(double draft_step, bool flat = false) {
           .is_measured = true};
 }
 
+inline constexpr DraftChoice kAutoChoice{
+    .plain = true, .lookup = true, .draft = true, .num_tokens = DraftChoice::kAsManyAsPay};
+inline constexpr Setting kAuto{kAutoChoice};
+inline constexpr int kSeeds = 12;
+
+// Passes of a 7B and a 0.72B shape in int4 on an H100 (native/cuda/NOTES.md), in milliseconds.
+inline RoundCosts gpu_costs() {
+  const auto table = [](std::vector<int32_t> rows, const std::vector<double>& seconds) {
+    return PassCosts{.rows = std::move(rows), .contexts = {64, 2048}, .seconds = {seconds, seconds}};
+  };
+  return {.verify = table({1, 8, 16, 64}, {2.228, 2.451, 3.186, 6.773}),
+          .draft = DraftCosts{.begin = table({1, 128}, {0.772, 1.5}), .level = table({1, 8}, {0.772, 0.8})},
+          .head = {},
+          .is_measured = true};
+}
+
 class World {
  public:
   World(const RoundCosts& costs, const Setting& setting, uint64_t seed, int32_t num_prompt_tokens = 64)

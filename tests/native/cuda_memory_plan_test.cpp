@@ -73,6 +73,18 @@ void test_every_part_is_counted() {
   CHECK(plan.activation_bytes > plan_memory(kPair, cuda_options(1000, 0), &device).activation_bytes);
 }
 
+// A head's partial sums lie in parts of 64 columns, as many as the compiled size has (attention_partials.cuh).
+void test_partial_sums_of_wide_heads() {
+  const auto activations = [](int32_t head_dim) {
+    Manifest manifest = kPair;
+    manifest.target.head_dim = head_dim;
+    return plan_memory(manifest, cuda_options(2048, 0)).activation_bytes;
+  };
+  const uint64_t part = uint64_t{64} * (2048 / 128) * kPair.target.num_heads * (64 + 4) * 4;
+  CHECK(activations(72) >= activations(64) + part);
+  CHECK(activations(136) >= activations(128) + 2 * part);
+}
+
 // As lowbit_format.cuh lays an int4 weight out, and as the bundle does.
 void test_repacked_weights_are_never_more_than_planned() {
   for (const uint64_t columns : {64, 128, 192, 576, 640, 1536, 4096, 11008}) {
@@ -233,6 +245,7 @@ void test_the_device_option() {
 int main() {
   test_formats_that_the_kernels_lack();
   test_every_part_is_counted();
+  test_partial_sums_of_wide_heads();
   test_repacked_weights_are_never_more_than_planned();
   test_a_7b_target_with_a_draft();
   test_a_head_is_counted();

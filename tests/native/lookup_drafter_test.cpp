@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "text_request.h"
 
 namespace {
 
@@ -123,33 +124,18 @@ void test_proposes_a_beginning_beside_what_is_there() {
   const std::vector<int32_t> text{1, 2, 3, 4, 5, 1, 2};
   LookupDrafter drafter(64, nullptr);
   drafter.search(text, kRoomy);
-  pilotfish::Sampler sampler(16);
-  pilotfish::TokenChooser chooser({}, sampler);
-  const pilotfish::RandomStream random(1);
-  std::atomic<bool> cancelled{false};
-  const TreeShape shape = TreeShape::chain(2);
-  const pilotfish::DraftRequest request{.tokens = text,
-                                        .shape = shape,
-                                        .temperatures = {},
-                                        .rates = nullptr,
-                                        .pace = nullptr,
-                                        .first_token = 0,
-                                        .block_table = {},
-                                        .head_state = nullptr,
-                                        .chooser = chooser,
-                                        .random = random,
-                                        .cancelled = cancelled};
   Draft draft;
   draft.clear(kRoomy, 0);
   draft.tree.add(3, TokenTree::kRoot, 0.9f, Source::kDraft);
   draft.tree.add(9, TokenTree::kRoot, 0.05f, Source::kDraft);
-  CHECK(drafter.propose(request, draft));
+  TextRequest request(text, TreeShape::chain(2), 16);
+  CHECK(request.propose(drafter, draft));
   CHECK_EQ(draft.tree.size(), 3);
   CHECK_EQ(draft.tree[2].id, 4);
   CHECK_EQ(draft.tree[2].parent, 0);
   CHECK(draft.tree[2].source == Source::kLookup && draft.tree[0].source == Source::kDraft);
-  cancelled = true;
-  CHECK(!drafter.propose(request, draft));
+  request.cancel();
+  CHECK(!request.propose(drafter, draft));
 }
 
 void test_a_miss_is_cheap() {

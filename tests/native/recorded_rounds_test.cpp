@@ -21,20 +21,28 @@ struct Recorder {
     Recorder& recorder;
   };
 
+  explicit Recorder(int32_t most_passes)
+      : rounds(
+            [this](const RecordedRounds::Enqueue& enqueue) {
+              enqueue();
+              ++num_recorded;
+              return std::make_unique<Graph>(*this);
+            },
+            most_passes) {}
+
   int num_enqueued = 0, num_recorded = 0, num_launched = 0, num_forgotten = 0;
-  RecordedRounds rounds{[this](const RecordedRounds::Enqueue& enqueue) {
-    enqueue();
-    ++num_recorded;
-    return std::make_unique<Graph>(*this);
-  }};
+  RecordedRounds rounds;
 
   void run(RoundKind kind) {
     rounds.run(kind, [this] { ++num_enqueued; });
   }
+  void record(RoundKind kind) {
+    rounds.record(kind, [this] { ++num_enqueued; });
+  }
 };
 
 void test_a_round_is_recorded_the_second_time() {
-  Recorder recorder;
+  Recorder recorder(128);
   for (int i = 0; i < 4; ++i) recorder.run({4, true});
   CHECK_EQ(recorder.num_enqueued, 2);  // as it is, and into the recording
   CHECK_EQ(recorder.num_recorded, 1);
@@ -48,14 +56,14 @@ void test_a_round_is_recorded_the_second_time() {
 }
 
 void test_a_failed_first_round_is_none() {
-  Recorder recorder;
+  Recorder recorder(128);
   CHECK_ERROR(PF_CUDA_FAILED, "no luck", recorder.rounds.run({4, true}, [] { fail(PF_CUDA_FAILED, "no luck"); }));
   recorder.run({4, true});
   CHECK_EQ(recorder.num_recorded, 0);
 }
 
 void test_rounds_that_were_not_used_lately_are_forgotten() {
-  Recorder recorder;
+  Recorder recorder(128);
   for (int i = 0; i < 2; ++i) recorder.run({63, true});
   for (int i = 0; i < 2; ++i) recorder.run({47, true});
   CHECK_EQ(recorder.rounds.num_passes(), 64 + 48);
@@ -69,19 +77,43 @@ void test_rounds_that_were_not_used_lately_are_forgotten() {
 }
 
 void test_rounds_are_recorded_in_advance() {
-  Recorder recorder;
-  const auto record = [&](RoundKind kind) { recorder.rounds.record(kind, [&] { ++recorder.num_enqueued; }); };
+  Recorder recorder(128);
   recorder.run({63, true});
-  record({63, true});
-  record({62, false});  // its passes have run
+  recorder.record({63, true});
+  recorder.record({62, false});  // its passes have run
   CHECK_EQ(recorder.num_recorded, 2);
   CHECK_EQ(recorder.num_launched, 0);
-  CHECK(!recorder.rounds.has_room({1, true}));
-  CHECK(recorder.rounds.has_room({63, true, Drafted::kChainBefore}));  // one pass
-  record({62, false});
+  recorder.record({62, false});
   recorder.run({62, false});
   CHECK_EQ(recorder.num_recorded, 2);
   CHECK_EQ(recorder.num_launched, 1);
+}
+
+// As an engine does that may draft 31 tokens; then the chains of every length that a controller plans.
+void test_what_was_recorded_in_advance_is_kept() {
+  constexpr int32_t kMostDrafted = 31;
+  for (const auto& sources : {std::vector{Source::kDraft}, std::vector{Source::kDraft, Source::kHead}}) {
+    const auto num_drafting = static_cast<int32_t>(sources.size());
+    Recorder recorder(most_recorded_passes(num_drafting));
+    for (const bool is_greedy : {true, false}) {
+      recorder.record({0, is_greedy});
+      for (const int32_t length : recorded_lengths(kMostDrafted)) {
+        if (length == 0) continue;
+        for (const Source source : sources)
+          recorder.record({.num_drafted = length, .is_greedy = is_greedy, .source = source});
+        recorder.record({length, is_greedy, Drafted::kChainBefore});
+        recorder.record({length, is_greedy, Drafted::kTreeBefore});
+      }
+    }
+    CHECK_EQ(recorder.num_forgotten, 0);
+    const int num_enqueued = recorder.num_enqueued;
+    for (const int32_t length : kChainLengths) {
+      if (length > kLongestPlannedChain) break;
+      for (const Source source : sources) recorder.run({.num_drafted = length, .is_greedy = true, .source = source});
+    }
+    CHECK_EQ(recorder.num_enqueued, num_enqueued);
+    CHECK_EQ(recorder.num_launched, 8 * num_drafting);
+  }
 }
 
 void test_recorded_passes_are_planned() {
@@ -92,7 +124,10 @@ void test_recorded_passes_are_planned() {
   CHECK_EQ(num_recorded_passes(2, 1), 2 * (1 + (2 + 2) + (3 + 2)));
   CHECK_EQ(num_recorded_passes(2, 0), 2 * (1 + 2 + 2));
   CHECK_EQ(num_recorded_passes(2, 2), 2 * (1 + (4 + 2) + (6 + 2)));
-  CHECK_EQ(num_recorded_passes(63, 1), kMostRecordedPasses);
+  CHECK((recorded_lengths(63) == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7, 11, 15}));
+  CHECK_EQ(num_recorded_passes(63, 1), 146);
+  CHECK_EQ(most_recorded_passes(1), 146);
+  CHECK_EQ(most_recorded_passes(0), 64);
 }
 
 }  // namespace
@@ -102,6 +137,7 @@ int main() {
   test_a_failed_first_round_is_none();
   test_rounds_that_were_not_used_lately_are_forgotten();
   test_rounds_are_recorded_in_advance();
+  test_what_was_recorded_in_advance_is_kept();
   test_recorded_passes_are_planned();
   return check::result();
 }

@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::array<float, 7> kBucketEnds{0.03f, 0.08f, 0.2f, 0.4f, 0.65f, 0.85f, 0.96f};
 constexpr float kMostRemembered = 60;  // foreseen tokens
-constexpr float kMostRecalled = 12;
 constexpr float kLeastForeseen = 1e-4f;
 
 }  // namespace
@@ -15,13 +14,9 @@ constexpr float kLeastForeseen = 1e-4f;
 void ConfidenceRates::Ratio::record(bool is_right, float prob) noexcept {
   right += is_right ? 1.0f : 0.0f;
   foreseen += std::max(prob, kLeastForeseen);
-  remember(kMostRemembered);
-}
-
-void ConfidenceRates::Ratio::remember(float most_foreseen) noexcept {
-  if (foreseen <= most_foreseen) return;
-  right *= most_foreseen / foreseen;
-  foreseen = most_foreseen;
+  if (foreseen <= kMostRemembered) return;
+  right *= kMostRemembered / foreseen;
+  foreseen = kMostRemembered;
 }
 
 int32_t ConfidenceRates::bucket(float confidence) noexcept {
@@ -39,16 +34,6 @@ float ConfidenceRates::prob_by_confidence(Guess guess) const noexcept {
 
 float ConfidenceRates::prob(Guess guess, int32_t depth) const noexcept {
   return std::min(prob_by_confidence(guess) * by_depth_[group(depth)].value(), 1.0f);
-}
-
-ConfidenceRates ConfidenceRates::faded() const noexcept {
-  ConfidenceRates rates = *this;
-  for (auto& of_rank : rates.by_confidence_) {
-    for (Ratio& ratio : of_rank) ratio.remember(kMostRecalled);
-  }
-  for (Ratio& ratio : rates.by_depth_) ratio.remember(kMostRecalled);
-  for (DecayedRate& mean : rates.means_) mean = mean.faded(kMostRecalled);
-  return rates;
 }
 
 RateTable ConfidenceRates::table() const noexcept {

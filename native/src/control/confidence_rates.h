@@ -18,8 +18,6 @@ class ConfidenceRates {
   // Of a token whose confidence is not known yet.
   float mean(int32_t rank) const noexcept;
   void record(Guess guess, int32_t depth, bool is_right) noexcept;
-  // What another request begins with: the same rates, of which it learns sooner that it is unlike this one.
-  ConfidenceRates faded() const noexcept;
   // What prob() is computed from, for a device.
   RateTable table() const noexcept;
 
@@ -35,7 +33,6 @@ class ConfidenceRates {
 
     float value() const noexcept { return right / foreseen; }
     void record(bool is_right, float prob) noexcept;
-    void remember(float most_foreseen) noexcept;
   };
 
   static int32_t bucket(float confidence) noexcept;

@@ -9,23 +9,13 @@ namespace pilotfish {
 namespace {
 
 constexpr float kRememberedRounds = 20;
-// Where lookup is surer than this of the next token, what comes of a round says little about the other source.
-constexpr float kMostLookupShare = 0.5f;
 
-// Credit, as a share of the time of plain decoding: of what is to be generated at first, and of what was later.
-constexpr double kFirstCredit = 0.02;
-constexpr double kRecalledCredit = 0.05;  // at most, of what earlier requests earned
-constexpr int32_t kLeastCreditedTokens = 64;
-constexpr int32_t kMostCreditedTokens = 512;
-constexpr double kCreditARound = 0.008;
-constexpr double kShareOfHopeless = 0.25;  // of both, where earlier requests say that drafting is slower
-constexpr double kShareOfLookup = 0.05;    // of what lookup gains
-constexpr double kMostCredit = 16;         // plain rounds
-// Of the credit, what one round may risk: a first round that comes to nothing leaves enough for a second one.
-constexpr double kRisk = 0.5;
-
-// Rounds over which the catching up of a draft's cache is spread.
-constexpr float kMostAmortised = 64;
+// Credit is counted in plain rounds. Rounds that draft earn or lose what they gain or lose; the others earn this.
+constexpr double kEarned = 0.005;
+constexpr double kMostCredit = 16;
+constexpr double kMostRisked = 0.1;  // by one request, of the plain rounds that it would take
+// Of the credit, by one round: a first one that comes to nothing leaves enough for a second one.
+constexpr double kMostRiskedAtOnce = 0.5;
 
 float share_of(std::span<const TreeToken> found) {
   float share = 0;
@@ -38,15 +28,14 @@ float share_of(std::span<const TreeToken> found) {
 Controller::Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_tokens, int32_t context)
     : costs_(costs),
       choice_(choice),
-      num_credited_(std::clamp(num_tokens, kLeastCreditedTokens, kMostCreditedTokens)),
+      most_risked_(kMostRisked * num_tokens),
       tokens_(1, 1, kRememberedRounds),
-      cost_(1, 1, kRememberedRounds) {
+      cost_(1, 1, kRememberedRounds),
+      credit_(std::min(DraftMemory::kFirstCredit, most_risked_)) {
   for (const Source source : {Source::kDraft, Source::kHead}) {
     if (choice.has(source)) tracks_.emplace_back(source, costs.of(source).value(), costs.verify, context);
   }
   guess_rate();
-  plain_seconds_ = costs.verify.at(1, context);
-  credit_ = kFirstCredit * num_credited_ * plain_seconds_;
 }
 
 void Controller::guess_rate() noexcept {
@@ -59,28 +48,23 @@ void Controller::guess_rate() noexcept {
 }
 
 void Controller::recall(DraftMemory& memory) noexcept {
-  bool is_hopeless = true;
   for (SourceTrack& track : tracks_) {
-    if (const auto& experience = memory.of(track.source())) track.recall(*experience);
-    is_hopeless = is_hopeless && 1 + track.accepted() < track.cost();
+    if (const std::optional<SourceTrack>& earlier = memory.of(track.source())) track = *earlier;
   }
-  if (is_hopeless) credit_ *= credit_share_ = kShareOfHopeless;
-  const double recalled = std::min(memory.credit, kRecalledCredit * num_credited_);
-  credit_ += recalled * plain_seconds_;
-  memory.credit -= recalled;  // until it is given back, no other request spends it
+  credit_ = std::min(memory.credit, most_risked_);
+  memory.credit -= credit_;  // until it is given back, no other request spends it
   guess_rate();
 }
 
 void Controller::remember(DraftMemory& memory) const noexcept {
-  memory.credit = std::min(memory.credit + credit_ / plain_seconds_, kMostCredit);
-  for (const SourceTrack& track : tracks_) track.remember(memory.of(track.source()));
+  memory.credit = std::min(memory.credit + credit_, kMostCredit);
+  for (const SourceTrack& track : tracks_) memory.of(track.source()) = track;
 }
 
 RoundPlan Controller::plan(const RoundState& state) noexcept {
   context_ = state.num_tokens - 1;
   plain_seconds_ = costs_.verify.at(1, context_);
   most_drafted_ = state.most_drafted;
-  lookup_share_ = share_of(state.lookup);
   rate_ = std::max(tokens_.mean() / cost_.mean(), 1.0f) / plain_seconds_;
   if (choice_.num_tokens != DraftChoice::kAsManyAsPay) {
     planned_ = pinned_plan(state);
@@ -103,8 +87,7 @@ void Controller::begin_draft(const RoundPlan& plan, const RoundState& state) noe
   const Reach& reach = state.reach(plan.source);
   draft_context_ = reach.context + reach.num_behind;
   begin_context_ = reach.context;
-  spent_ = begin_seconds(*find_track(plan.source), state);
-  risk_ = spent_ + kRisk * (credit_ - spent_);
+  risk_left_ = kMostRiskedAtOnce * (credit_ * plain_seconds_ - begin_seconds(*find_track(plan.source), state));
 }
 
 Controller::Arm Controller::lookup_arm(const RoundState& state) const noexcept {
@@ -127,7 +110,7 @@ Controller::Arm Controller::best_draft(const RoundState& state, const Arm& witho
     const Arm alone = draft_arm(track, state, {});
     if (alone.plan.num_draft == 0) continue;
     const bool is_worth = track.is_worth(alone.rate * plain_seconds_) || !choice_.plain;
-    const bool is_affordable = !choice_.plain || begin_seconds(track, state) <= credit_;
+    const bool is_affordable = !choice_.plain || begin_seconds(track, state) <= credit_ * plain_seconds_;
     const bool is_probe = !is_worth && without.plan.num_lookup == 0 && track.is_probe_due(is_affordable);
     if (!is_probe && !(is_worth && is_affordable)) continue;
     Arm arm = draft_arm(track, state, without.plan);
@@ -146,39 +129,35 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
   const float left = 1 - share_of(state.lookup.first(lookup.num_lookup));
   const double base = lookup.num_lookup > 0 ? lookup.seconds : plain_seconds_;
   const double drafting = std::max(track.cost() - 1.0, 0.0) * plain_seconds_;
-  const PassCosts& begin = track.costs().begin;
-  const double catching_up = std::max(begin_seconds(track, state) - begin.at(1, reach.context), 0.0);
-  const double num_rounds = std::clamp(state.num_remaining / (1 + track.accepted()), 1.0f, kMostAmortised);
+  const CatchUp catch_up = catching_up(track, state);
   RoundPlan plan{.source = track.source(), .num_draft = state.most_drafted, .num_levels = reach.num_levels};
   // Found tokens that are not worth a row by themselves may be so together with those that the source finds.
   if (choice_.lookup) plan.num_lookup = std::min<int32_t>(state.lookup.size(), state.most_drafted);
   plan.tokens = lookup.tokens + left * track.accepted();
-  plan.seconds = base + drafting + catching_up;
-  return {plan, plan.tokens / (base + drafting + catching_up / num_rounds)};
+  plan.seconds = base + drafting + catch_up.seconds;
+  return {plan, plan.tokens / (base + drafting + catch_up.seconds_a_round)};
 }
 
 Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
-  const PassCosts& begin = track.costs().begin;
-  const double catching_up = std::max(begin_seconds(track, state) - begin.at(1, reach.context), 0.0);
-  const double num_rounds = std::clamp(state.num_remaining / (1 + track.accepted()), 1.0f, kMostAmortised);
+  const CatchUp catch_up = catching_up(track, state);
   const float accepted = track.rates().mean(0);
   Arm best{{}, 0};
   float tokens = 1;
   float path = 1;
   int32_t depth = 0;
   for (const int32_t length : kChainLengths) {
-    if (length > std::min(reach.num_levels, state.most_drafted)) break;
+    if (length > std::min({reach.num_levels, state.most_drafted, kLongestPlannedChain})) break;
     for (; depth < length; ++depth) tokens += path *= accepted;
     const double seconds =
         costs_.verify.at(1 + length, context_) + track.costs().drafting(1, length, 1, reach.context + reach.num_behind);
-    const double rate = tokens / (seconds + catching_up / num_rounds);
+    const double rate = tokens / (seconds + catch_up.seconds_a_round);
     if (rate <= best.rate) continue;
     best = {{.source = track.source(),
              .num_draft = length,
              .num_levels = length,
              .tokens = tokens,
-             .seconds = seconds + catching_up},
+             .seconds = seconds + catch_up.seconds},
             rate};
   }
   return best;
@@ -204,6 +183,13 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   return plan;
 }
 
+// What is read for the first time is there for all rounds that are left.
+Controller::CatchUp Controller::catching_up(const SourceTrack& track, const RoundState& state) const noexcept {
+  const double usual = track.costs().begin.at(1, state.reach(track.source()).context);
+  const double seconds = std::max(begin_seconds(track, state) - usual, 0.0);
+  return {seconds, seconds / std::max(state.num_remaining / (1 + track.accepted()), 1.0f)};
+}
+
 double Controller::begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
   return track.costs().begin.at(reach.num_behind, reach.context);
@@ -220,25 +206,21 @@ double Controller::record(const RoundResult& result) noexcept {
   const auto num_tokens = static_cast<float>(result.accepted.size() + 1);
   const double verifying = costs_.verify.at(1 + static_cast<int32_t>(result.tree.size()), context_);
   double seconds = verifying;
-  if (result.num_caught_up == 0) {
-    credit_ += credit_share_ * kCreditARound * verifying;
-    credit_ += kShareOfLookup * std::max(num_tokens * plain_seconds_ - verifying, 0.0);
-  } else {
+  const bool has_drafted = result.num_caught_up > 0;
+  if (has_drafted) {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();
     double drafting = costs.begin.at(1, begin_context_);
     seconds += costs.begin.at(result.num_caught_up, begin_context_) - drafting;
     for (const int32_t num_rows : result.level_rows) drafting += costs.level.at(num_rows, draft_context_);
     seconds += drafting;
-    if (lookup_share_ < kMostLookupShare) {
-      track.record_round(num_tokens - 1, (verifying + drafting) / plain_seconds_);
-      credit_ += num_tokens * plain_seconds_ - seconds;
-    }
+    track.record_round(num_tokens - 1, (verifying + drafting) / plain_seconds_);
     record_guesses(track.rates(), result);
   }
-  credit_ = std::min(credit_, kMostCredit * plain_seconds_);
+  const double cost = seconds / plain_seconds_;
+  credit_ = std::min(credit_ + (has_drafted ? num_tokens - cost : kEarned), kMostCredit);
   tokens_.record(num_tokens);
-  cost_.record(static_cast<float>(seconds / plain_seconds_));
+  cost_.record(static_cast<float>(cost));
   return seconds;
 }
 

@@ -1,16 +1,17 @@
 // Which source drafts a round, and how large a tree: whatever gives the most expected tokens a second, and nothing
-// where plain decoding is as fast. Decides from costs that are fixed when the bundle is loaded and from tokens, never
-// from the clock, so that under one calibration a seed repeats its tokens.
+// where plain decoding is as fast. Costs are fixed when the bundle is loaded, what is accepted is learned round by
+// round; the clock is never read, so that under one calibration a seed repeats its tokens. A source that is not known
+// yet or seems too slow is tried now and then, as far as a credit goes that drafting fills and uses up.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "control/draft_memory.h"
 #include "control/round_costs.h"
 #include "control/source_track.h"
 #include "drafters/drafter.h"
-#include "memory/draft_memory.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
@@ -72,7 +73,7 @@ struct RoundResult {
 
 class Controller final : public DraftPace {
  public:
-  // `costs` must outlive it. The credit for trials is a share of the num_tokens that the output may have.
+  // `costs` must outlive it. The output may have num_tokens.
   Controller(const RoundCosts& costs, DraftChoice choice, int32_t num_tokens, int32_t context);
 
   // Before the first round and after the last one, where the choice is all the controller's.
@@ -93,6 +94,11 @@ class Controller final : public DraftPace {
     RoundPlan plan;
     double rate;  // expected tokens a second
   };
+  // What a source has to read that it has not seen: once, and a round of those that are left.
+  struct CatchUp {
+    double seconds;
+    double seconds_a_round;
+  };
   // The likeliest paths that are worth a row, and what they gain in tokens.
   struct Rows {
     int32_t num_tokens;
@@ -109,12 +115,11 @@ class Controller final : public DraftPace {
   RoundPlan pinned_plan(const RoundState& state) const noexcept;
   // What time is worth at first, as the tracks guess it.
   void guess_rate() noexcept;
-  // Of the source that is to draft.
+  // What the rest of the round goes by, where a source is to draft.
   void begin_draft(const RoundPlan& plan, const RoundState& state) noexcept;
+  CatchUp catching_up(const SourceTrack& track, const RoundState& state) const noexcept;
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
-  // Whether the round would risk too much of the credit if it took so much longer.
-  bool is_too_risky(double seconds) const noexcept;
   // Sorts the probabilities of paths.
   Rows rows_worth(std::span<float> path_probs) const noexcept;
   const SourceTrack* find_track(Source source) const noexcept;
@@ -125,26 +130,22 @@ class Controller final : public DraftPace {
 
   const RoundCosts& costs_;
   const DraftChoice choice_;
-  const int32_t num_credited_;  // tokens of the output, for the credit
+  const double most_risked_;  // of the credit, by this request
   std::vector<SourceTrack> tracks_;
   // Of all rounds: tokens, and time in plain rounds.
   DecayedRate tokens_;
   DecayedRate cost_;
-  // Seconds, by the costs, that trials may still lose against plain decoding; they earn what they gain.
-  double credit_ = 0;
-  double credit_share_ = 1;  // of what an unknown source is given
+  double credit_;  // plain rounds that trials may still lose
 
   // Of the planned round.
   RoundPlan planned_;
   double plain_seconds_ = 0;
-  double rate_ = 0;   // tokens a second that time is worth
-  double spent_ = 0;  // seconds, by the costs, that drafting has taken so far
-  double risk_ = 0;   // seconds that it may take
+  double rate_ = 0;       // tokens a second that time is worth
+  double risk_left_ = 0;  // seconds that the tree may still take to grow
   int32_t context_ = 0;
   int32_t begin_context_ = 0;  // of the source's first pass
   int32_t draft_context_ = 0;  // of its further ones
   int32_t most_drafted_ = 0;
-  float lookup_share_ = 0;  // probability that a looked-up token is the next one
 };
 
 }  // namespace pilotfish

@@ -15,10 +15,6 @@ constexpr int32_t kForeseenChildren = 3;
 
 }  // namespace
 
-bool Controller::is_too_risky(double seconds) const noexcept {
-  return choice_.plain && planned_.num_draft > 0 && spent_ + seconds > risk_;
-}
-
 Controller::Rows Controller::rows_worth(std::span<float> path_probs) const noexcept {
   std::sort(path_probs.begin(), path_probs.end(), std::greater<>());
   Rows best{0, 0};
@@ -27,7 +23,6 @@ Controller::Rows Controller::rows_worth(std::span<float> path_probs) const noexc
   for (int32_t i = 0; i < most; ++i) {
     tokens += path_probs[i];
     const double seconds = costs_.verify.at(i + 2, context_) - plain_seconds_;
-    if (is_too_risky(seconds)) break;
     const double gain = tokens - rate_ * seconds;
     if (gain > best.gain) best = {i + 1, gain};
   }
@@ -53,7 +48,7 @@ int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t
   size_t best = 0;
   for (size_t num_continued = 1;; num_continued = std::min(2 * num_continued, level.size())) {
     const double seconds = track.costs().level.at(static_cast<int32_t>(num_continued), draft_context_);
-    if (is_too_risky(seconds)) break;
+    if (choice_.plain && seconds > risk_left_) break;
     const double gain = gain_with(num_continued) - without - rate_ * seconds;
     if (gain > best_gain) {
       best_gain = gain;
@@ -62,7 +57,7 @@ int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t
     }
     if (num_continued == level.size()) break;
   }
-  spent_ += best_seconds;
+  risk_left_ -= best_seconds;
   return static_cast<int32_t>(best);
 }
 

@@ -12,12 +12,6 @@ class DecayedRate {
       : mean_(guess), weight_(num_guessed), num_remembered_(num_remembered) {}
 
   float mean() const noexcept { return mean_; }
-  // The same mean, as if from so many observations at most.
-  DecayedRate faded(float num_observed) const noexcept {
-    DecayedRate rate = *this;
-    rate.weight_ = std::min(weight_, num_observed);
-    return rate;
-  }
   void record(float value) noexcept {
     weight_ = std::min(weight_ + 1, num_remembered_);
     mean_ += (value - mean_) / weight_;

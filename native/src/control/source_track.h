@@ -7,7 +7,6 @@
 #include "control/confidence_rates.h"
 #include "control/decayed_rate.h"
 #include "control/round_costs.h"
-#include "memory/draft_memory.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
@@ -26,13 +25,10 @@ class SourceTrack {
   float accepted() const noexcept { return accepted_.mean(); }
   float cost() const noexcept { return cost_.mean(); }
   void record_round(float accepted, double cost) noexcept;
-  // Before the first round, what earlier requests left; and what this one leaves.
-  void recall(const DraftMemory::Experience& experience) noexcept;
-  void remember(std::optional<DraftMemory::Experience>& experience) const noexcept;
 
   // Hysteresis: whether it is worth drafting, at this speed relative to plain decoding. An idle one must seem faster.
   bool is_worth(double speed) noexcept;
-  // In a round that it is not to draft: whether it should be tried anew, if that can be afforded. Trials become rarer.
+  // In a round that it is not to draft: whether it should be tried anew, if that can be afforded.
   bool is_probe_due(bool is_affordable) noexcept;
 
  private:
@@ -41,13 +37,8 @@ class SourceTrack {
   ConfidenceRates rates_;
   DecayedRate accepted_;
   DecayedRate cost_;
-  DraftMemory::Worth guess_;
-  DraftMemory::Worth sums_{0, 0};  // over the rounds
-  int32_t num_rounds_ = 0;
   bool is_drafting_;
   int32_t rounds_without_ = 0;
-  int32_t probe_interval_;
-  int32_t probe_rounds_left_ = 0;
 };
 
 }  // namespace pilotfish

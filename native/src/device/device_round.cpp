@@ -28,7 +28,8 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Roun
       device_settings_(memory<RoundSettings>(1)),
       ids_(target.limits().max_outputs),
       masks_(target.limits().max_outputs, 1),
-      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }) {
+      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
+                most_recorded_passes((draft.model ? 1 : 0) + (head.model ? 1 : 0))) {
   int32_t num_logits = target.num_logits();
   for (const Model* model : {draft.model, head.model}) {
     if (model) num_logits = std::max(num_logits, model->num_logits());

@@ -40,9 +40,9 @@ class DeviceRound {
   // Rows behind the last token that a verification of num_drafted tokens has: one of the few lengths, or `most`.
   static int32_t padded_length(int32_t num_drafted, int32_t most) noexcept;
 
-  // Records rounds of the kinds that a controller plans with a draft model, a head or lookup, as far as the recordings
-  // have room, so that no output pays for that. `block_table` has room for two tokens and max_drafted ones, and no slot
-  // of the caches is other than a number.
+  // Records rounds of the kinds that a controller plans with a draft model, a head or lookup, so that no output pays
+  // for that. `block_table` has room for two tokens and max_drafted ones, and no slot of the caches is other than a
+  // number.
   void rehearse(std::span<const int32_t> block_table, int32_t max_drafted, bool gives_hidden);
 
   struct Chain {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "device/chain_lengths.h"
-
 namespace pilotfish {
 
 void RecordedRounds::run(RoundKind kind, const Enqueue& enqueue) {
@@ -36,10 +34,6 @@ CudaGraph& RecordedRounds::recorded(const Enqueue& enqueue) {
   return *last.graph;
 }
 
-bool RecordedRounds::has_room(RoundKind kind) const noexcept {
-  return num_passes() + kind.num_passes() <= kMostRecordedPasses;
-}
-
 int32_t RecordedRounds::num_passes() const noexcept {
   int32_t num_passes = 0;
   for (const Recorded& round : rounds_) num_passes += round.graph ? round.kind.num_passes() : 0;
@@ -48,7 +42,7 @@ int32_t RecordedRounds::num_passes() const noexcept {
 
 void RecordedRounds::forget_oldest(int32_t num_new_passes) {
   for (Recorded& round : rounds_) {
-    if (num_passes() + num_new_passes <= kMostRecordedPasses) return;
+    if (num_passes() + num_new_passes <= most_passes_) return;
     round.graph.reset();
   }
 }

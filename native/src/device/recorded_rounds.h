@@ -37,7 +37,7 @@ class RecordedRounds {
   // Records what the function puts on the stream instead of running it.
   using Record = std::function<std::unique_ptr<CudaGraph>(const Enqueue&)>;
 
-  explicit RecordedRounds(Record record) : record_(std::move(record)) {}
+  RecordedRounds(Record record, int32_t most_passes) : record_(std::move(record)), most_passes_(most_passes) {}
 
   // The first round of a kind is enqueued as it is: ONNX Runtime's memory for its shapes must exist before a recording.
   // The second one is recorded, and that is what runs from then on.
@@ -45,9 +45,7 @@ class RecordedRounds {
   // Records a kind without running it. Its passes have run, in rounds of another kind perhaps.
   void record(RoundKind kind, const Enqueue& enqueue);
 
-  // Whether it can be recorded without forgetting another.
-  bool has_room(RoundKind kind) const noexcept;
-  // Passes of both models in all recordings; at most kMostRecordedPasses (chain_lengths.h).
+  // Passes of all models in all recordings: most_passes, or those of one longer round.
   int32_t num_passes() const noexcept;
 
  private:
@@ -61,6 +59,7 @@ class RecordedRounds {
   void forget_oldest(int32_t num_new_passes);
 
   const Record record_;
+  const int32_t most_passes_;
   std::vector<Recorded> rounds_;  // the kind that was used last is the last one
 };
 

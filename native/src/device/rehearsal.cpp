@@ -29,7 +29,6 @@ void DeviceRound::rehearse(RoundKind kind) {
   const auto record = [&](Drafted drafted, Source source = Source::kDraft) {
     kind.drafted = drafted;
     kind.source = source;
-    if (!recorded_.has_room(kind)) return;
     if (kind.is_greedy) run(kind);
     recorded_.record(kind, [&] { enqueue(kind); });
   };

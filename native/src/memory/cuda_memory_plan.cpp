@@ -21,6 +21,7 @@ constexpr uint64_t kTileRows = 16;
 constexpr uint64_t kLinearRows = 64;
 constexpr uint64_t kPrefillRows = 512;
 constexpr uint64_t kSplitKeys = 128;
+constexpr uint64_t kHeadPartBytes = (64 + 4) * sizeof(float);  // sums of 64 columns, and their softmax
 constexpr uint64_t kSplitRows = 64;
 constexpr uint64_t kSquareColumns = 32;
 
@@ -105,7 +106,8 @@ uint64_t pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t split_rows = std::min<uint64_t>(sizes.num_rows, kSplitRows);
   const uint64_t splits = rounded(sizes.max_context, kSplitKeys) / kSplitKeys + 1;
-  const uint64_t attention = split_rows * splits * sizeof(float) * model.num_heads * (uint64_t(model.head_dim) + 4);
+  const uint64_t head_parts = model.head_dim <= 64 ? 1 : model.head_dim <= 128 ? 2 : 4;
+  const uint64_t attention = split_rows * splits * model.num_heads * head_parts * kHeadPartBytes;
   uint64_t linear_rows = 8;
   while (linear_rows < std::min<uint64_t>(sizes.num_rows, kLinearRows)) linear_rows *= 2;
   return attention + sizes.num_sms * kPartialsOfBlock * linear_rows;

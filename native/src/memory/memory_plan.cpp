@@ -42,8 +42,10 @@ uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) 
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
-uint64_t weight_bytes(const ModelEntry& model, const pf_engine_options& options) {
-  return options.device == PF_DEVICE_CUDA ? cuda_weight_bytes(model) : model.weights.num_bytes;
+// Of a model or a head.
+template <class Entry>
+uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
+  return options.device == PF_DEVICE_CUDA ? cuda_weight_bytes(entry) : entry.weights.num_bytes;
 }
 
 uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, int32_t max_context,
@@ -57,6 +59,25 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
   const auto of = [&](const ModelEntry& model) { return pass_bytes(model, num_rows, num_outputs); };
   return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) +
          distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
+}
+
+// What depends neither on the context nor on the rows of a prompt's pass.
+pf_engine_info constant_parts(const Manifest& manifest, const pf_engine_options& options,
+                              const CudaDeviceInfo* device) {
+  const bool on_cuda = options.device == PF_DEVICE_CUDA;
+  pf_engine_info plan{};
+  plan.struct_size = sizeof plan;
+  plan.has_draft = manifest.draft ? 1 : 0;
+  plan.has_head = manifest.head ? 1 : 0;
+  plan.vocab_size = manifest.target.vocab_size;
+  plan.num_threads = options.num_threads;
+  plan.block_size = kBlockSize;
+  plan.target_weight_bytes = weight_bytes(manifest.target, options);
+  plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
+  plan.head_weight_bytes = manifest.head ? weight_bytes(*manifest.head, options) : 0;
+  plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
+  plan.free_device_memory = device ? device->free_bytes : 0;
+  return plan;
 }
 
 void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_options& options, int32_t num_sms,
@@ -89,8 +110,8 @@ void check_fits(const pf_engine_info& plan, const pf_engine_options& options, co
   const uint64_t budget = options.memory_budget_bytes;
   if (budget > 0 && plan.total_bytes > budget) {
     fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
-         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, ":\n",
-         describe(plan));
+         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, " (",
+         plan.total_bytes / kMiB, " MiB):\n", describe(plan));
   }
   if (!device || plan.total_bytes <= limit_of(options, device)) return;
   fail(
@@ -104,39 +125,27 @@ void check_fits(const pf_engine_info& plan, const pf_engine_options& options, co
 }  // namespace
 
 pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
-  pf_engine_options options = asked;
-  const ModelEntry& target = manifest.target;
-  if (options.max_context > target.max_positions) {
-    fail(PF_INVALID_ARGUMENT, "max_context is ", options.max_context, ", the model's limit is ", target.max_positions);
+  const int32_t max_positions = manifest.target.max_positions;
+  if (asked.max_context > max_positions) {
+    fail(PF_INVALID_ARGUMENT, "max_context is ", asked.max_context, ", the model's limit is ", max_positions);
   }
-  const bool on_cuda = options.device == PF_DEVICE_CUDA;
-  if (asked.prefill_chunk == 0) options.prefill_chunk = on_cuda ? kChunkOnCuda : kChunkOnCpu;
+  const bool on_cuda = asked.device == PF_DEVICE_CUDA;
   if (on_cuda) check_cuda_formats(manifest);
-  pf_engine_info plan{};
-  plan.struct_size = sizeof plan;
-  plan.has_draft = manifest.draft ? 1 : 0;
-  plan.vocab_size = target.vocab_size;
-  plan.num_threads = options.num_threads;
-  plan.block_size = kBlockSize;
-  plan.target_weight_bytes = weight_bytes(target, options);
-  plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
-  plan.has_head = manifest.head ? 1 : 0;
-  plan.head_weight_bytes = !manifest.head ? 0
-                           : on_cuda      ? cuda_weight_bytes(*manifest.head)
-                                          : manifest.head->weights.num_bytes;
-  plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
-  plan.free_device_memory = device ? device->free_bytes : 0;
+  pf_engine_options options = asked;
+  if (asked.prefill_chunk == 0) options.prefill_chunk = on_cuda ? kChunkOnCuda : kChunkOnCpu;
+  const int32_t wanted = asked.max_context > 0 ? asked.max_context : std::min(max_positions, kDefaultContext);
+  const int32_t least = asked.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
   const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
-  const int32_t wanted =
-      options.max_context > 0 ? options.max_context : std::min(target.max_positions, kDefaultContext);
-  const int32_t least = options.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
   const uint64_t limit = limit_of(options, device);
+
+  pf_engine_info plan = constant_parts(manifest, options, device);
+  const auto is_too_large = [&] { return limit > 0 && plan.total_bytes > limit; };
   set_context(manifest, wanted, options, num_sms, plan);
-  while (limit > 0 && plan.total_bytes > limit && asked.prefill_chunk == 0 && options.prefill_chunk > kLeastChunk) {
+  while (is_too_large() && asked.prefill_chunk == 0 && options.prefill_chunk > kLeastChunk) {
     options.prefill_chunk /= 2;
     set_context(manifest, wanted, options, num_sms, plan);
   }
-  while (limit > 0 && plan.total_bytes > limit && plan.max_context > least) {
+  while (is_too_large() && plan.max_context > least) {
     const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
     set_context(manifest, std::max(fewer, least), options, num_sms, plan);
   }
@@ -144,6 +153,7 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& as
   plan.prefill_chunk = options.prefill_chunk;
   return plan;
 }
+
 std::string describe(const pf_engine_info& plan) {
   std::ostringstream table;
   const auto line = [&](const char* name, uint64_t num_bytes) {

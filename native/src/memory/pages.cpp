@@ -18,7 +18,10 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 Pages::Pages(size_t num_bytes, Size size)
     : mapping_bytes_(num_bytes + (size == Size::kHuge ? kHugePageBytes : 1)), num_bytes_(num_bytes) {
   void* mapping = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) fail(PF_OUT_OF_MEMORY, "the system refused ", num_bytes, " bytes");
+  if (mapping == MAP_FAILED) {
+    fail(PF_OUT_OF_MEMORY, "the system refused ", num_bytes,
+         " bytes; a smaller max_context, num_sequences or bundle needs less");
+  }
   mapping_ = static_cast<std::byte*>(mapping);
   data_ = mapping_;
   if (size == Size::kHuge) {

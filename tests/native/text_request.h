@@ -1,0 +1,39 @@
+// A request for a greedy draft of a text, for drafters that need neither a cache nor a head's state.
+#pragma once
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "drafters/drafter.h"
+
+class TextRequest {
+ public:
+  TextRequest(std::vector<int32_t> tokens, const pilotfish::TreeShape& shape, int32_t num_ids)
+      : tokens_(std::move(tokens)), shape_(shape), sampler_(num_ids), chooser_({}, sampler_) {}
+
+  void cancel() { cancelled_ = true; }
+
+  bool propose(pilotfish::Drafter& drafter, pilotfish::Draft& out) {
+    return drafter.propose({.tokens = tokens_,
+                            .shape = shape_,
+                            .temperatures = {},
+                            .rates = nullptr,
+                            .pace = nullptr,
+                            .first_token = 0,
+                            .block_table = {},
+                            .head_state = nullptr,
+                            .chooser = chooser_,
+                            .random = random_,
+                            .cancelled = cancelled_},
+                           out);
+  }
+
+ private:
+  const std::vector<int32_t> tokens_;
+  const pilotfish::TreeShape shape_;
+  pilotfish::Sampler sampler_;
+  pilotfish::TokenChooser chooser_;
+  const pilotfish::RandomStream random_{0};
+  std::atomic<bool> cancelled_{false};
+};
