@@ -76,11 +76,13 @@ class FreshHeads {
     for (int first = warp_; first < num_heads();) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
+        heads_[i] = {};  // or what the iteration before loaded keeps its registers throughout
         if (sources_[i] >= 0) heads_[i].load(lane_, a_.qkv + sources_[i]);
       }
 #pragma unroll 1
       for (int i = 0; i < kAtOnce && first < num_heads(); ++i, first += kAttentionWarps) {
         if (sources_[0] >= 0) make(head(first), heads_[0], angles_[0]);
+        if (first + kAttentionWarps >= num_heads()) return;
 #pragma unroll
         for (int next = 1; next < kAtOnce; ++next) {
           sources_[next - 1] = sources_[next];
@@ -134,6 +136,7 @@ class FreshHeads {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int index = first + i * kAttentionWarps;
+      angles_[i] = {};  // see finish()
       sources_[i] = index < num_heads() ? head(index).source : -1;
       if (sources_[i] < 0 || head(index).kind == FreshHead::kValue) continue;
       Head<kDim>::load_angles(lane_, a_.cos + head(index).angles, a_.sin + head(index).angles, angles_[i]);

@@ -14,16 +14,21 @@ struct ChunkPlace {
   int block = kNoKey;  // of the pool, or what is known of the key instead
   int slot = 0;        // of the block
 
-  /// `seen`: what the block's queries see.
-  __device__ void find(const PagedAttention& a, const Tile& tile, const KeyRange& seen, int first_key) {
+  /// `seen`: what the block's queries see; is_fresh(key): whether the block makes it.
+  template <class IsFresh>
+  __device__ void find(const PagedAttention& a, const Tile& tile, const KeyRange& seen, int first_key,
+                       const IsFresh& is_fresh) {
     exists = first_key <= seen.last && first_key + kChunkKeys > seen.first;
     is_piece = exists && first_key + kChunkKeys <= tile.num_stored(a) && a.shape.head_dim == kDim;
     block = kNoKey;
     const int key = first_key + threadIdx.x % kWarpSize;
+    const bool is_seen = exists && key >= seen.first && key <= seen.last;
     if (is_piece) {
       block = table_entry(a, first_key);
       slot = first_key & (a.block_size - 1);
-    } else if (exists && key >= seen.first && key <= seen.last) {
+    } else if (is_seen && is_fresh(key)) {
+      block = kFreshKey;
+    } else if (is_seen) {
       const int its_slot = slot_of_key(tile.context, tile.mask, key);
       block = table_entry(a, its_slot);
       slot = its_slot & (a.block_size - 1);

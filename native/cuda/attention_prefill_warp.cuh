@@ -45,7 +45,9 @@ class PrefillWarp {
   }
 
   /// Finds this warp's chunk of the split that is loaded next; there may be none.
-  __device__ void find(int split) { next_.find(a_, tile_, block_seen_, split * kSplitKeys + warp_ * kChunkKeys); }
+  __device__ void find(int split) {
+    next_.find(a_, tile_, block_seen_, split * kSplitKeys + warp_ * kChunkKeys, [](int) { return false; });
+  }
   __device__ void load_keys() {
     load(a_.key_cache, Shared::kKeys);
     scales_.load(a_, next_, tile_.kv_head);

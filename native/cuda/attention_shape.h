@@ -8,6 +8,11 @@ inline constexpr int kMaxHeadDim = 256;
 /// Slots of a cache block at least, so that an aligned chunk of 32 keys lies in one.
 inline constexpr int kLeastBlock = 32;
 
+/// The smallest size that kernels are compiled for and that holds head_dim.
+constexpr int padded_head_dim(int head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : head_dim <= 128 ? 128 : kMaxHeadDim;
+}
+
 struct AttentionShape {
   int num_heads;
   int num_kv_heads;

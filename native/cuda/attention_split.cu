@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   HeldQueries<kDim> queries;
   float4 query_sums = {};
   block.find(first);
+  block.describe_queries();  // while the block table answers
   // A round attends to the split that the round before it loaded, and loads the next. One copy of every step: what a
   // block runs once comes from memory instruction by instruction.
   for (int split = -1, next = first;;) {

@@ -19,11 +19,14 @@ class SplitBlock {
         tile_(tile),
         rows_(rows),
         seen_(seen),
-        partials_{a, num_splits},
+        partials_{reinterpret_cast<Partial*>(a.partials), num_splits},
         shared_(shared),
         at_(shared_address(shared)),
         warp_(threadIdx.x / kWarpSize),
-        lane_(threadIdx.x % kWarpSize) {
+        lane_(threadIdx.x % kWarpSize) {}
+
+  /// Before score().
+  __device__ void describe_queries() {
     describe(0);
     if (has_half(1)) describe(1);
   }
@@ -35,11 +38,7 @@ class SplitBlock {
 
   /// Finds this warp's chunk of the split that is loaded next; there may be none.
   __device__ void find(int split) {
-    next_.find(a_, tile_, seen_, first_key(split, warp_));
-    if (!next_.is_piece && next_.block >= 0 && rows_.row_of_key(first_key(split, warp_) + lane_) >= 0) {
-      next_.block = kFreshKey;
-    }
-    __syncwarp();
+    next_.find(a_, tile_, seen_, first_key(split, warp_), [&](int key) { return rows_.row_of_key(key) >= 0; });
   }
 
   /// Sets out to load this warp's chunk of what was found: keys, then, with nobody at the old ones any more, values.
@@ -51,9 +50,16 @@ class SplitBlock {
       is_fresh_ = next_.block == kFreshKey;
     }
   }
+  /// Values that nobody sees are zero: all of a split are weighed.
   __device__ void load_values() const {
-    next_.load(a_, a_.value_cache, tile_.kv_head, at_ + Shared::kValues + warp_ * kChunkKeys * Shared::kRowBytes);
+    const uint32_t target = at_ + Shared::kValues + warp_ * kChunkKeys * Shared::kRowBytes;
+    next_.load(a_, a_.value_cache, tile_.kv_head, target);
     commit_copies();
+    if (next_.exists) return;
+#pragma unroll 1
+    for (int i = lane_ * 16; i < kChunkKeys * Shared::kRowBytes; i += kWarpSize * 16) {
+      store_shared(target + i, float4{});
+    }
   }
 
   /// Scales that load_keys() set out to load.
@@ -96,14 +102,14 @@ class SplitBlock {
       for (int chunk = 0; chunk < kSplitChunks; ++chunk) most = fmaxf(most, maximum_of(chunk, query));
       softmax_[half].maximum = most * ScoreRule(a_.shape).factor;
       float sum = 0;
+      uint32_t pairs[kChunkKeys / 8] = {};
       if (has_scores) {
-        uint32_t pairs[kChunkKeys / 8];
         sum = soften<kType>(scores_[half], ScoreRule(a_.shape).factor, softmax_[half].maximum,
                             Shared::scales(shared_, true) + warp_ * kChunkKeys, pairs);
-        const uint32_t target = at_ + query * Shared::kWeightBytes + warp_ * kChunkKeys * 2 + lane_ % 4 * 4;
-#pragma unroll
-        for (int i = 0; i < kChunkKeys / 8; ++i) store_word(target + i * 16, pairs[i]);
       }
+      const uint32_t target = at_ + query * Shared::kWeightBytes + warp_ * kChunkKeys * 2 + lane_ % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < kChunkKeys / 8; ++i) store_word(target + i * 16, pairs[i]);
       sum_of(warp_, query) = sum;
     }
   }
@@ -120,7 +126,6 @@ class SplitBlock {
       const uint32_t weights_at = at_ + lane_rows<Shared::kWeightBytes>();
 #pragma unroll
       for (int step = 0; step < kSplitKeys / 16; ++step) {
-        if (!has_keys(split, step / 2)) continue;
         Weights weights;
         load_matrices(weights, weights_at + step * 32);
         add_weights<kType>(weights, offsets);
@@ -151,25 +156,27 @@ class SplitBlock {
     for_each_result([&](int half, int slab, const float4(&sums)[4]) {
       const Query& query = queries_[half];
       if (split < query.first_split) return;
+      constexpr int kSlabColumns = 32, kPartSlabs = Partial::kColumns / kSlabColumns;
+      Partial& part = partials_.parts(query.index, split)[slab / kPartSlabs];
 #pragma unroll
       for (int piece = 0; piece < kPieces<kType>; ++piece) {
-        const int column = piece_column<kType>(slab, piece);
-        auto* const target = reinterpret_cast<Piece<kType>*>(partials_.values(query.index, split) + column);
-        if (column < a_.shape.head_dim) store_relaxed(target, piece_of<kType>(sums, half, piece));
+        float* const target = &part.sums[0].x + piece_column<kType>(slab % kPartSlabs, piece);
+        store_relaxed(reinterpret_cast<Piece<kType>*>(target), piece_of<kType>(sums, half, piece));
       }
-      if (slab == 0 && lane_ % 4 == 0) {
-        store_relaxed(partials_.softmax(query.index, split),
-                      make_float4(softmax_[half].maximum, softmax_[half].sum, 0, 0));
+      if (slab % kPartSlabs == 0 && lane_ % 4 == 0) {
+        store_relaxed(&part.softmax, make_float4(softmax_[half].maximum, softmax_[half].sum, 0, 0));
       }
     });
   }
 
-  /// Adds the results of all splits, the last one's its own, and writes the output.
+  /// Adds the results of all splits, the last one's its own, and writes the output. Nobody is at keys or maxima any
+  /// more.
   __device__ void finish() const {
     auto* const results = reinterpret_cast<float*>(shared_ + Shared::kKeys);
+    auto* const factors = reinterpret_cast<typename QueryTotal<kDim>::Factors*>(results + kTileQueries * kDim);
     auto* const own = reinterpret_cast<Own*>(shared_ + Shared::kMaxima);
     if (threadIdx.x < kTileQueries) own[threadIdx.x].index = -1;
-    __syncthreads();  // nobody is at the values any more
+    __syncwarp();  // the first slab is the same warp's
     for_each_result([&](int half, int slab, const float4(&sums)[4]) {
       const int query = lane_ / 4 + half * 8;
 #pragma unroll
@@ -180,24 +187,17 @@ class SplitBlock {
       if (slab == 0 && lane_ % 4 == 0) own[query] = {softmax_[half], queries_[half].index, queries_[half].first_split};
     });
     __syncthreads();
-    constexpr int kVectors = kDim / 4;
-    const int last = last_split();
-    for (int i = threadIdx.x; i < num_queries() * kVectors; i += kAttentionThreads) {
-      const int query = i / kVectors, vector = i % kVectors;
-      const Own part = own[query];
-      if (part.index < 0 || vector * 4 >= a_.shape.head_dim) continue;
-      ColumnTotal total;
-      total.add_splits(partials_, part.index, vector, part.first_split, last);
-      total.add(part.softmax, *reinterpret_cast<const float4*>(results + query * kDim + vector * 4));
-      write_result(a_, part.index, vector * 4, scaled(total.sum, kValueUnit<kType> / total.softmax.sum));
-    }
-    __syncthreads();
-    for (int query = warp_; query < num_queries(); query += kAttentionWarps) {
-      const Own part = own[query];
-#pragma unroll 1
-      for (int split = part.first_split + lane_; part.index >= 0 && split < last; split += kWarpSize) {
-        Partials::clear(partials_.softmax(part.index, split));
-      }
+    constexpr int kParts = Partials<kDim>::kParts;
+    for (int i = warp_; i < num_queries() * kParts; i += kAttentionWarps) {
+      const int query = i / kParts, part = i % kParts, column = part * Partial::kColumns + lane_ * 2;
+      const Own last = own[query];
+      if (last.index < 0) continue;
+      QueryTotal<kDim> total;
+      total.add_splits(partials_.parts(last.index, last.first_split) + part, column < kDim,
+                       last_split() - last.first_split, factors[warp_]);
+      if (column >= a_.shape.head_dim) continue;
+      total.add(last.softmax, *reinterpret_cast<const float2*>(results + query * kDim + column));
+      write_result(a_, last.index, column, scaled(total.values, kValueUnit<kType> / total.softmax.sum));
     }
   }
 
@@ -257,7 +257,7 @@ class SplitBlock {
   const Tile& tile_;
   const FreshRows& rows_;
   const KeyRange seen_;
-  const Partials partials_;
+  const Partials<kDim> partials_;
   uint8_t* shared_;
   uint32_t at_;
   int warp_;

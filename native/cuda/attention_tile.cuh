@@ -170,11 +170,15 @@ inline int max_splits(int max_blocks, int block_size) {
 template <class Launch>
 cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
   const auto for_head_dim = [&]<CacheType kType>() {
-    const int head_dim = a.shape.head_dim;
-    if (head_dim <= 64) return launch.template operator()<kType, 64>();
-    if (head_dim <= 96) return launch.template operator()<kType, 96>();
-    if (head_dim <= 128) return launch.template operator()<kType, 128>();
-    return launch.template operator()<kType, 256>();
+    switch (padded_head_dim(a.shape.head_dim)) {
+      case 64:
+        return launch.template operator()<kType, 64>();
+      case 96:
+        return launch.template operator()<kType, 96>();
+      case 128:
+        return launch.template operator()<kType, 128>();
+    }
+    return launch.template operator()<kType, kMaxHeadDim>();
   };
   switch (a.cache_type) {
     case CacheType::kF16:

@@ -117,6 +117,16 @@ __device__ __forceinline__ float4 load_relaxed(const float4* source) {
   return value;
 }
 
+__device__ __forceinline__ float2 load_relaxed(const float2* source) {
+  float2 value;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(source) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ bool is_written(const float2& value) {
+  return __float_as_uint(value.x) != kNotWritten && __float_as_uint(value.y) != kNotWritten;
+}
+
 __device__ __forceinline__ bool is_written(const float4& value) {
   return __float_as_uint(value.x) != kNotWritten && __float_as_uint(value.y) != kNotWritten &&
          __float_as_uint(value.z) != kNotWritten && __float_as_uint(value.w) != kNotWritten;

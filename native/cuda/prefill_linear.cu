@@ -118,28 +118,40 @@ cudaError_t launch(const LowbitLinear& linear, void* scratch, const DeviceLimits
   return launch_early(prefill_linear_kernel<Format>, grid, kPrefillThreads, bytes, stream, params);
 }
 
-}  // namespace
+/// How much slower than int4 a format is on an H200 (NOTES.md).
+struct Slowness {
+  double prefill;  // a layer of 512 rows at once
+  double pass;     // 64 rows of the chain in a pass; f16 has times of its own
+};
 
-namespace {
+Slowness slowness_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt4:
+      return {1, 1};
+    case WeightFormat::kInt4Asym:
+      return {1189.0 / 848, 0.989 / 0.545};
+    case WeightFormat::kInt8:
+      return {1045.0 / 848, 0.587 / 0.545};
+    case WeightFormat::kF16:
+      break;
+  }
+  return {733.0 / 642, 1};  // of int4's last version: unpacking, which is what that made faster, f16 has none of
+}
 
-/// Microseconds on an H200 (NOTES.md), of which only the ratio matters: one linear at once, and 64 rows of it in a
-/// pass.
+/// Microseconds on an H200, of which only the ratio matters: one linear at once, and 64 rows of it in a pass.
 double prefill_microseconds(const LowbitShape& shape, int token_groups, const DeviceLimits& limits) {
-  const double slowness = shape.format == WeightFormat::kInt4       ? 1.0
-                          : shape.format == WeightFormat::kInt4Asym ? 1.4
-                          : shape.format == WeightFormat::kInt8     ? 1.2
-                                                                    : 1.1;
   const int tiles = token_groups * ((unit_grid(shape).num_pieces + kTilePieces - 1) / kTilePieces);
   const int rounds = tiles / (kTilesPerGroup * limits.num_sms), left = tiles % (kTilesPerGroup * limits.num_sms);
   const double k = shape.in_features, round = 9 + 0.01 * k, alone = 12 + 0.0078 * k, shared = 10 + 0.0115 * k;
-  return slowness * (rounds * round + (left == 0 ? 0 : left <= limits.num_sms ? alone : shared));
+  const double rest = left == 0 ? 0 : left <= limits.num_sms ? alone : shared;
+  return slowness_of(shape.format).prefill * (rounds * round + rest);
 }
 
 double pass_microseconds(const LowbitShape& shape, const DeviceLimits& limits) {
   const double weights = static_cast<double>(shape.in_features) * shape.out_features;
   if (shape.format == WeightFormat::kF16) return 2 + 1.15e-6 * weights;
-  const double slowness = shape.format == WeightFormat::kInt4Asym ? 1.7 : 1.0;
-  return slowness * (plan_lowbit_linear(shape, limits).is_resident ? 3 + 0.86e-6 * weights : 6 + 0.37e-6 * weights);
+  const bool is_resident = plan_lowbit_linear(shape, limits).is_resident;
+  return slowness_of(shape.format).pass * (is_resident ? 3 + 0.86e-6 * weights : 6 + 0.37e-6 * weights);
 }
 
 }  // namespace

@@ -13,6 +13,18 @@ int integer(const NodeInfo& node, const char* name, int64_t least, int64_t most)
   return static_cast<int>(node.integer(name, least, most));
 }
 
+CacheType checked_caches(const AttentionShape& shape, const Tensor& keys, const Tensor& values, int block_size) {
+  const std::optional<CacheType> type = cache_type(keys.type);
+  require(type.has_value(), "key_cache has element type ", keys.type,
+          ", not f16 (10), bf16 (16), u8 (2) or f8e4m3 (17)");
+  require_kernels(shape, *type);
+  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
+  const int64_t width = cache_row_width(*type, shape.head_dim);
+  require_shape("key_cache", keys, {-1, block_size, shape.num_kv_heads, width});
+  require_shape("value_cache", values, {keys.dims[0], block_size, shape.num_kv_heads, width});
+  return *type;
+}
+
 }  // namespace
 
 PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
@@ -54,21 +66,14 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           kMaxSplitRows);
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
-  const std::optional<CacheType> type = cache_type(keys.type);
-  require(type.has_value(), "key_cache has element type ", keys.type,
-          ", not f16 (10), bf16 (16), u8 (2) or f8e4m3 (17)");
-  require_kernels(shape_, *type);
-  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  const int64_t width = cache_row_width(*type, shape_.head_dim);
-  require_shape("key_cache", keys, {-1, pass.block_size, shape_.num_kv_heads, width});
-  require_shape("value_cache", values, {keys.dims[0], pass.block_size, shape_.num_kv_heads, width});
+  const CacheType type = checked_caches(shape_, keys, values, pass.block_size);
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
-          .cache_type = *type,
+          .cache_type = type,
           .qkv = qkv.as<const float>(),
           .position_ids = positions.as<const int32_t>(),
           .context_lens = context_lens.as<const int32_t>(),
