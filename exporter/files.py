@@ -51,10 +51,13 @@ def check_output(out: Path, *, overwrite: bool) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """A temporary sibling of `out` that takes its place when the block succeeds and vanishes when it fails.
 
+    Whatever ends it, `out` is as it was or as the block made it. Where it is a link, the folder behind it is replaced.
+
     Raises:
         OptionError: no folder can be made there.
         OutputFullError: there is no room for what the block writes.
     """
+    out = out.resolve()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
@@ -63,11 +66,23 @@ def new_folder(out: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        temporary.rename(out)
+        _take_place(temporary, out)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in _FULL:
             raise OutputFullError(f"the disk is full while writing {out}; free some space and export again") from error
         raise
+
+
+def _take_place(folder: Path, out: Path) -> None:
+    if not out.exists():
+        folder.rename(out)
+        return
+    old = folder.with_suffix(".old")
+    out.rename(old)
+    try:
+        folder.rename(out)
+    except BaseException:
+        old.rename(out)
+        raise
+    shutil.rmtree(old)

@@ -65,28 +65,16 @@ def export_head(
         ParityError: its graphs differ from torch.
     """
     progress.stage("build head", 1)
-    parts = _target_parts(target, tokenizer.size, options.head_format)
-    checkpoint = without_copies(checkpoint, parts)
-    vocabulary = choose_ids(
-        "head_vocab", options.head_vocab, options.draft_vocab_text, tokenizer, limit=tokenizer.size, owner=parts.id
-    )
-    head = build_head(
-        checkpoint,
-        parts,
-        options.head_format or DEFAULT_HEAD_FORMAT,
-        max_positions=target.max_positions,
-        cache_dtype=options.cache_dtype,
-        logit_ids=None if vocabulary is None else vocabulary.ids,
-    )
+    head = _build(checkpoint, target, tokenizer, options)
     progress.advance()
-    files = _write_files(head, target, folder, progress)
+    files = _write_files(head.model, target, folder, progress)
     parity = None
     if options.parity:
         progress.stage("compare head with torch", NUM_STEPS)
         parity = check_head_parity(
-            head,
-            checkpoint,
-            parts,
+            head.model,
+            head.checkpoint,
+            head.target,
             target,
             {files.weights_path: files.own, target.weights_path: files.shared},
             folder=folder,
@@ -94,11 +82,37 @@ def export_head(
             cache_dtype=options.cache_dtype,
             advance=progress.advance,
         )
-    entry = _entry(head, checkpoint, files, options, parity)
-    if vocabulary is not None and vocabulary.is_prefix:
-        entry = replace(entry, logit_ids=None)
-    shared_bytes = sum(tensor.bytes for tensor in files.shared)
-    return entry, _summary(entry, shared_bytes, parts.vocab_size, vocabulary, parity)
+    entry = _entry(head, files, options, parity)
+    return entry, _summary(entry, head, files, parity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A head's graphs, and what they were built from."""
+
+    model: HeadModel
+    checkpoint: HeadCheckpoint  # without what the target has too
+    target: TargetParts
+    vocabulary: DraftVocabulary | None  # the only ids that it scores
+
+
+def _build(
+    checkpoint: HeadCheckpoint, target: ExportedModel, tokenizer: TokenizerInfo, options: ExportOptions
+) -> _Head:
+    parts = _target_parts(target, tokenizer.size, options.head_format)
+    checkpoint = without_copies(checkpoint, parts)
+    vocabulary = choose_ids(
+        "head_vocab", options.head_vocab, options.draft_vocab_text, tokenizer, limit=tokenizer.size, owner=parts.id
+    )
+    model = build_head(
+        checkpoint,
+        parts,
+        options.head_format or DEFAULT_HEAD_FORMAT,
+        max_positions=target.max_positions,
+        cache_dtype=options.cache_dtype,
+        logit_ids=None if vocabulary is None else vocabulary.ids,
+    )
+    return _Head(model, checkpoint, parts, vocabulary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,47 +142,45 @@ def _write_files(head: HeadModel, target: ExportedModel, folder: Path, progress:
     return _Files(weights_path, own, shared, {name: tensor.name for name, tensor in found.items()}, graphs)
 
 
-def _entry(
-    head: HeadModel, checkpoint: HeadCheckpoint, files: _Files, options: ExportOptions, parity: Parity | None
-) -> HeadEntry:
+def _entry(head: _Head, files: _Files, options: ExportOptions, parity: Parity | None) -> HeadEntry:
+    model, tensors = head.model, head.checkpoint.tensors
     cache = None
-    if head.cache is not None:
-        shape = {name: getattr(head.cache, name) for name in ("num_heads", "num_kv_heads", "head_dim", "max_positions")}
-        cache = HeadCacheEntry(**shape, cache_dtype=options.cache_dtype)
+    if model.cache is not None:
+        names = ("num_heads", "num_kv_heads", "head_dim", "max_positions")
+        cache = HeadCacheEntry(**{name: getattr(model.cache, name) for name in names}, cache_dtype=options.cache_dtype)
+    is_prefix = head.vocabulary is not None and head.vocabulary.is_prefix
     return HeadEntry(
-        kind=head.kind,
+        kind=model.kind,
         graphs=files.graphs,
         weights=file_entry(files.weights_path),
         tensors=files.own,
-        taps=head.taps,
-        num_predictions=head.num_predictions,
-        state_size=head.state_size,
-        num_logits=head.num_logits,
-        logit_ids=head.logit_ids,
+        taps=model.taps,
+        num_predictions=model.num_predictions,
+        state_size=model.state_size,
+        num_logits=model.num_logits,
+        logit_ids=None if is_prefix else model.logit_ids,
         cache=cache,
         format=options.head_format or DEFAULT_HEAD_FORMAT,
-        parameters=sum(math.prod(head.source.shape(name)) for name in checkpoint.tensors if name not in ("d2t", "t2d")),
-        source=checkpoint.id,
+        parameters=sum(math.prod(model.source.shape(name)) for name in tensors if name not in ("d2t", "t2d")),
+        source=head.checkpoint.id,
         parity={} if parity is None else asdict(parity),
         shared=files.shared_names,
     )
 
 
-def _summary(
-    entry: HeadEntry, shared_bytes: int, vocab_size: int, vocabulary: DraftVocabulary | None, parity: Parity | None
-) -> HeadSummary:
+def _summary(entry: HeadEntry, head: _Head, files: _Files, parity: Parity | None) -> HeadSummary:
     return HeadSummary(
         kind=entry.kind,
         source=entry.source,
         parameters=entry.parameters,
         bytes=entry.weights.bytes,
-        shared_bytes=shared_bytes,
+        shared_bytes=sum(tensor.bytes for tensor in files.shared),
         format=entry.format,
         taps=entry.taps,
         num_graphs=len(entry.graphs),
         num_logits=entry.num_logits,
-        vocab_size=vocab_size,
-        logit_coverage=None if vocabulary is None else vocabulary.coverage,
+        vocab_size=head.target.vocab_size,
+        logit_coverage=None if head.vocabulary is None else head.vocabulary.coverage,
         parity=parity,
     )
 

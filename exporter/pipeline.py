@@ -80,14 +80,14 @@ class _Parts:
 
 def _load(target: str, draft: str | None, head: str | None, options: ExportOptions, progress: Progress) -> _Parts:
     progress.stage("load", 1 + (draft is not None) + (head is not None))
+    opened = None
+    if head is not None:  # the smallest first: what is wrong with it shows at once
+        opened = open_head(head)
+        progress.advance()
     models = {"target": load_checkpoint(target)}
     progress.advance()
     if draft is not None:
         models["draft"] = load_checkpoint(draft)
-        progress.advance()
-    opened = None
-    if head is not None:
-        opened = open_head(head)
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import InvalidArgumentError
 
 from .bench import Prompt
-from .files import read_text
+from .files import read_lines
 from .option_checks import require
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def prompts_from_file(engine: Engine, path: str) -> list[Prompt]:
     Raises:
         InvalidArgumentError: the file cannot be read, or a line of it is not such an object.
     """
-    lines = read_text("--prompts", path).splitlines()
+    lines = read_lines("--prompts", path)
     prompts = [_parse(engine, path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")
@@ -52,8 +52,9 @@ def _parse(engine: Engine, path: str, number: int, line: str) -> Prompt:
         entry = json.loads(line)
         text, category = entry["prompt"], entry["category"]
     except (ValueError, KeyError, TypeError) as error:
-        message = f'{path} line {number} must be a JSON object with "prompt" and "category": {error!r}'
-        raise InvalidArgumentError(message) from error
+        raise InvalidArgumentError(
+            f'{path} line {number} is {line!r:.40}, must be a JSON object with "prompt" and "category"'
+        ) from error
     for name, value in (("prompt", text), ("category", category)):
         require(f"{path} line {number}: {name}", value, isinstance(value, str), "a string")
     has_template = engine.manifest.chat_template is not None

@@ -141,7 +141,9 @@ def _parse_choices(tree: str) -> Choices:
 
 def _parents(tree: str, choices: Choices) -> tuple[int, ...]:
     """Of each path, in breadth-first order, the index of the path without its last rank."""
-    order = sorted(set(choices), key=lambda path: (len(path), path))
+    if twice := next((path for at, path in enumerate(choices) if path in choices[:at]), None):
+        raise InvalidArgumentError(f"tree is {tree!r}, which has the choice {list(twice)} twice")
+    order = sorted(choices, key=lambda path: (len(path), path))
     index = {path: at for at, path in enumerate(order)} | {(): -1}
     for path in order:
         elder = (*path[:-1], path[-1] - 1) if path and path[-1] > 0 else path[:-1]

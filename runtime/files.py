@@ -22,6 +22,14 @@ def read_text(option: str, path: str) -> str:
         raise InvalidArgumentError(f"{option} {path!r} cannot be read: {error.strerror}") from error
 
 
+def read_lines(option: str, path: str) -> list[str]:
+    """The lines of a file that an option names; errors are read_text()'s.
+
+    Only a newline ends one: what str.splitlines() takes for ends, such as U+2028, may stand in a JSON string.
+    """
+    return read_text(option, path).split("\n")
+
+
 def why_not_writable(file: str, *, makes_folders: bool = False) -> str | None:
     """What keeps a file, which need not exist, from being written; None if nothing does.
 

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+MAX_TEMPERATURE = 100
+
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
     """The prompt as the engine takes it; InvalidArgumentError if it is empty or names an id outside the vocabulary."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidArgumentError(f"the prompt is {ids!r:.40}, must be a non-empty text or sequence of token ids")
+        shown = "empty" if array.size == 0 else f"{ids!r:.40}"
+        raise InvalidArgumentError(f"the prompt is {shown}, must be a non-empty text or sequence of token ids")
     outside = np.flatnonzero((array < 0) | (array >= num_ids))
     if outside.size:
-        raise InvalidArgumentError(f"prompt token {outside[0]} is {array[outside[0]]}, must be in 0..{num_ids - 1}")
+        raise InvalidArgumentError(f"token {outside[0]} has the id {array[outside[0]]}, must be in 0..{num_ids - 1}")
     return array.astype(np.int32)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pilotfish.bindings import AS_MANY_AS_PAY, MOST_DRAFT_TOKENS, DraftSource, InvalidArgumentError, RequestOptions
 
 from .draft_tree import MEDUSA_CHOICES, parse_tree
-from .option_checks import check_flag, check_int, check_sequence, require, require_number
-from .source_checks import check_source
+from .option_checks import MAX_TEMPERATURE, check_flag, check_int, check_sequence, require, require_number
+from .source_checks import check_drafting, check_source
 
 if TYPE_CHECKING:
     from pilotfish.bindings import Mask
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
-MAX_TEMPERATURE = 100
 SOURCES = {
     "auto": DraftSource.AUTO,
     "plain": DraftSource.PLAIN,
@@ -186,7 +185,7 @@ class GenerateOptions:
         self._check_processors()
         self._check_stops()
         self._check_structure()
-        self._check_draft()
+        check_drafting(self)
 
     def _check_filters(self) -> None:
         require_number("temperature", self.temperature, "0 (greedy) to 100", lambda x: 0 <= x <= MAX_TEMPERATURE)
@@ -227,26 +226,6 @@ class GenerateOptions:
             require(name, value, value is None or isinstance(value, str), "a string")
         is_schema = self.json_schema is None or isinstance(self.json_schema, (str, Mapping))
         require("json_schema", self.json_schema, is_schema, "a mapping or a string")
-
-    def _check_draft(self) -> None:
-        if self.tree is not None and self.num_draft_tokens is not None:
-            raise InvalidArgumentError(f"tree is {self.tree!r} and num_draft_tokens {self.num_draft_tokens}: give one")
-        parse_tree(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
-        check_sequence("draft_temperatures", self.draft_temperatures, "numbers")
-        for temperature in self.draft_temperatures:
-            require_number("draft_temperatures", temperature, "in (0, 100]", lambda x: 0 < x <= MAX_TEMPERATURE)
-        self._check_typical()
-
-    def _check_typical(self) -> None:
-        if self.typical_acceptance is None:
-            return
-        check_sequence("typical_acceptance", self.typical_acceptance, "two numbers")
-        require("typical_acceptance", self.typical_acceptance, len(self.typical_acceptance) == 2, "two numbers")  # noqa: PLR2004
-        epsilon, delta = self.typical_acceptance
-        require_number("typical_acceptance epsilon", epsilon, "in (0, 1)", lambda x: 0 < x < 1)
-        require_number("typical_acceptance delta", delta, "in (0, 1]", lambda x: 0 < x <= 1)
-        if self.temperature == 0:
-            raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Stats:
     num_head_drafted: int = 0
     num_head_accepted: int = 0
     counted_seconds: float = 0.0
-    """Of the rounds, by the costs of passes that they are planned by: under one calibration the same in every run."""
+    """Of the rounds, by the costs of passes that they are planned by, and by no clock."""
     num_device_rounds: int = 0
     """Rounds whose tokens a GPU chose. The others handed their logits to the host: those with logit bias, penalties,
     bans, structured output, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn

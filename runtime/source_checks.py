@@ -1,15 +1,48 @@
-"""Whether a bundle has what a generation is to draft with."""
+"""What a generation is to draft with: whether its options fit together, and whether the bundle has it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
-from .draft_tree import DYNAMIC
+from .draft_tree import DYNAMIC, parse_tree
+from .option_checks import MAX_TEMPERATURE, check_sequence, require, require_number
 
 if TYPE_CHECKING:
     from .options import GenerateOptions
+
+
+def check_drafting(options: GenerateOptions) -> None:
+    """Refuses what no bundle can draft.
+
+    Raises:
+        InvalidArgumentError: a value outside its range, or options that contradict each other.
+    """
+    count = options.num_draft_tokens
+    if options.tree is not None and count is not None:
+        raise InvalidArgumentError(f"tree is {options.tree!r} and num_draft_tokens {count}: give one")
+    if options.source == "plain" and count:
+        raise InvalidArgumentError(f"num_draft_tokens is {count}, but the source 'plain' drafts nothing")
+    tree = parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
+    check_sequence("draft_temperatures", options.draft_temperatures, "numbers")
+    for temperature in options.draft_temperatures:
+        require_number("draft_temperatures", temperature, "in (0, 100]", lambda x: 0 < x <= MAX_TEMPERATURE)
+    if len(options.draft_temperatures) and (options.temperature == 0 or not tree.widths):
+        raise InvalidArgumentError("draft_temperatures are for sampling with a fixed tree: nothing else draws siblings")
+    _check_typical(options)
+
+
+def _check_typical(options: GenerateOptions) -> None:
+    pair = options.typical_acceptance
+    if pair is None:
+        return
+    check_sequence("typical_acceptance", pair, "two numbers")
+    require("typical_acceptance", pair, len(pair) == 2, "two numbers")  # noqa: PLR2004
+    require_number("typical_acceptance epsilon", pair[0], "in (0, 1)", lambda x: 0 < x < 1)
+    require_number("typical_acceptance delta", pair[1], "in (0, 1]", lambda x: 0 < x <= 1)
+    if options.temperature == 0:
+        raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
 
 def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:

@@ -140,6 +140,8 @@ class TokenStream(Iterator[Event]):
     def _run_round(self) -> None:
         try:
             with self._lock:
+                if self._request.closed:  # by another thread, while this one waited for its turn
+                    return
                 tokens, finish = calls.request_step(self._request)
                 if self._constraint is not None:
                     self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])

@@ -84,7 +84,7 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
             run(rollback_checks(engine, prompts, source, options.amount))
         run(sampling_checks(engine, prompts, sources, options.amount))
         if not engine.info.has_draft:
-            notes.append("the bundle has no draft: only what does without one was verified")
+            notes.append("the bundle has no draft: only sources that need none were verified")
     with tempfile.TemporaryDirectory() as folder, _open(self_draft_bundle(bundle, Path(folder)), options) as engine:
         for source in sources_of(engine):
             if source.drafts_by_model:

@@ -74,17 +74,22 @@ def greedy_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amou
 
 
 def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:
-    """A draft that is the target itself is never corrected: all of a chain, a whole path of a tree is accepted."""
-    num_equal = num_accepted = num_corrected = 0
+    """A draft that is the target itself is never corrected: all of a chain, a whole path of a tree is accepted.
+
+    A source that drafts as many tokens as pay may draft none of so slow a draft.
+    """
+    num_equal = num_drafted = num_accepted = num_corrected = 0
     for prompt in prompts:
         plain = _greedy(engine, prompt, PLAIN, amount)
         options = source.options | _NO_REUSE | GenerateKeywords(max_new_tokens=amount.new_tokens)
         with engine.stream(prompt, **options) as stream:
             origins = [event.origin for event in stream]
             num_equal += stream.result().token_ids == plain.token_ids
+            num_drafted += stream.stats.num_drafted
         num_accepted += origins.count("accepted")
         num_corrected += origins.count("corrected")
-    passed = num_equal == len(prompts) and num_corrected == 0 < num_accepted
+    must_draft = bool({"num_draft_tokens", "tree"} & source.options.keys())
+    passed = num_equal == len(prompts) and num_corrected == 0 and (num_accepted > 0 or not (num_drafted or must_draft))
     detail = f"{num_equal} of {len(prompts)} prompts, {num_accepted} tokens accepted, {num_corrected} corrected"
     yield Check("self-draft", source.name, passed, detail)
 

@@ -25,11 +25,13 @@ InstructionSet select_instruction_set() {
   const InstructionSet best = best_instruction_set();
   const char* wanted = std::getenv("PILOTFISH_CPU");
   if (wanted == nullptr) return best;
+  std::string runnable;
   for (const auto set : {InstructionSet::kPortable, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (std::string(wanted) == instruction_set_name(set) && set <= best) return set;
+    if (set > best) continue;
+    if (std::string(wanted) == instruction_set_name(set)) return set;
+    runnable += std::string(runnable.empty() ? "" : ", ") + instruction_set_name(set);
   }
-  throw std::invalid_argument(std::string("PILOTFISH_CPU=") + wanted + ": this processor runs " +
-                              instruction_set_name(best) + " and what is below it of avx512vnni, avx2, portable");
+  throw std::invalid_argument(std::string("PILOTFISH_CPU=") + wanted + ": this processor runs " + runnable);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ def options(
 
 def main() -> None:
     """Entry point of the ``pilotfish`` script."""
+    _replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer may have characters that the terminal's encoding lacks
     try:
@@ -71,6 +72,14 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             sys.exit(_explain(error, f"output cannot be written: {error.strerror}", EXIT_BAD_INPUT))
         sys.exit(_explain(error, f"{type(error).__name__}: {error} (pilotfish --debug shows where)", EXIT_BUG))
+
+
+def _replace_closed_streams() -> None:
+    """Python has None for a standard stream that the caller closed: there is nothing to read, and nobody to tell."""
+    sys.stdin, sys.stderr = sys.stdin or io.StringIO(), sys.stderr or io.StringIO()
+    if sys.stdout is None:
+        note("error: standard output, where results go, is closed: send what is not wanted to /dev/null")
+        sys.exit(EXIT_BAD_INPUT)
 
 
 def _explain(error: Exception, message: str, exit_code: int) -> int:

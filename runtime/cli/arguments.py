@@ -14,7 +14,9 @@ Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder that `pilo
 Device = Annotated[str, typer.Option(help="cpu, cuda or, to choose one of several GPUs, cuda:1.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of a pass; default: one a physical core.")]
 MemoryBudget = Annotated[str | None, typer.Option(help="Memory for everything, such as 6GiB; default: no limit.")]
-MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and output together.")]
+MaxContext = Annotated[
+    int | None, typer.Option(help="Tokens of prompt and output together; default: the model's limit, at most 4096.")
+]
 MaxNewTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
 DraftTokens = Annotated[
     int | None,
@@ -27,7 +29,8 @@ Source = Annotated[
     ),
 ]
 LookupStore = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts in it.")
+    str | None,
+    typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts there; default: none."),
 ]
 Calibration = Annotated[
     str, typer.Option(help="Costs that auto decides by: kept (measured once), refresh (now) or off (guessed).")
@@ -43,7 +46,7 @@ TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]
 MinP = Annotated[float, typer.Option(help="Keep tokens at least this fraction as likely as the likeliest; 0: off.")]
 TypicalP = Annotated[
-    float, typer.Option(help="Keep the tokens of typical surprise that reach this probability; 1: off.")
+    float, typer.Option(help="Keep the tokens nearest to the typical surprise that reach this probability; 1: off.")
 ]
 RepetitionPenalty = Annotated[
     float, typer.Option(help="Divide, or multiply below zero, the scores of tokens that occurred; 1: off.")
@@ -57,8 +60,8 @@ LogitBias = Annotated[
     typer.Option(metavar="ID=BIAS", help="Add to a token's score; -inf bans it; may be repeated."),
 ]
 MinNewTokens = Annotated[int, typer.Option(help="Tokens before which nothing ends the text.")]
-Stop = Annotated[list[str] | None, typer.Option(help="End the text at this string; may be repeated.")]
-StopId = Annotated[list[int] | None, typer.Option(help="End the text at this token id; may be repeated.")]
+Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End the text at this string; may be repeated.")]
+StopId = Annotated[list[int] | None, typer.Option(metavar="ID", help="End the text at this token id; may be repeated.")]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of text.")]
 Logprobs = Annotated[int, typer.Option(help="Report so many likeliest tokens with each one, in the JSON.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens; default: a fresh one.")]

@@ -40,8 +40,8 @@ SearchTree = Annotated[
         metavar="TOKENS",
         min=0,
         max=DEFAULT_TREE_NODES,
-        help="First search a static tree of so many tokens for Medusa heads on these prompts, and store it in the "
-        'bundles, as their tree "medusa". 0: as many tokens as give most speed here.',
+        help="First search the best tree of so many tokens for Medusa heads on these prompts, and store it in the "
+        'bundles as the tree "medusa"; 0: as many tokens as are fastest here.',
     ),
 ]
 
@@ -57,7 +57,7 @@ def evaluate_draft(
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
-    """Judge drafts and heads: which one is worth shipping.
+    """Compare drafts and heads: which one is worth shipping.
 
     Acceptance by position, shape and category, and the speed that measured costs promise.
     """

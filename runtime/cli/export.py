@@ -15,6 +15,7 @@ from pilotfish.bindings import InvalidArgumentError, UnsupportedError
 from .arguments import Json
 from .console import write_json
 from .export_report import ExportBars, numbers, show_result
+from .signals import signals_exit
 
 Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="Hub id, folder with safetensors, or .gguf file; smollm2: the default.")
@@ -101,7 +102,7 @@ def export(
             parity_tokens=parity_tokens,
             overwrite=overwrite,
         )
-        with ExportBars() as bars:
+        with signals_exit(), ExportBars() as bars:
             result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)
     except exporter.ExportError as error:
         raise InvalidArgumentError(str(error)) from error

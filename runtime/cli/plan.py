@@ -38,7 +38,7 @@ def plan(
 ) -> None:
     """Show the memory a bundle needs, and what context fits.
 
-    Without loading it, for a budget or for what is free on a GPU.
+    A budget, or what is free on a GPU, limits the context. Nothing is loaded.
     """
     try:
         info = memory_plan(bundle, device=device, memory_budget=memory_budget, max_context=max_context)

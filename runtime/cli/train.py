@@ -49,10 +49,10 @@ def _command(kind: str, what: str) -> None:
     train.command(kind, help=what, context_settings=settings, add_help_option=False)(run)
 
 
-_command("draft", "Distil a small draft model for a target. --help lists its options.")
-_command("medusa", "Train Medusa heads: each guesses a further token from the target's last state.")
-_command("mlp", "Train an MLP speculator: stages that also read the tokens guessed before.")
-_command("eagle", "Train an EAGLE head: one layer with a cache over the target's states.")
+_command("draft", "Distil a small draft model for a target.")
+_command("medusa", "Train Medusa heads: each guesses one token further.")
+_command("mlp", "Train an MLP speculator: it reads its own guesses.")
+_command("eagle", "Train an EAGLE head: a decoder layer on hidden states.")
 
 
 def _train(kind: str, arguments: list[str]) -> None:

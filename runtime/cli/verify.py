@@ -8,13 +8,13 @@ import typer
 from rich.progress import TextColumn, TimeElapsedColumn
 
 from pilotfish.bindings import InvalidArgumentError
-from pilotfish.runtime.files import read_text
+from pilotfish.runtime.files import read_lines
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.verify import PROMPTS, Report, VerifyOptions
 from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
-from .arguments import Bundle, Json, Seed
+from .arguments import Bundle, Json
 from .bars import passing_bar
 from .console import note_device, out, show, table, write_json
 from .flags import EngineFlags, with_groups
@@ -22,6 +22,7 @@ from .flags import EngineFlags, with_groups
 EXIT_NOT_LOSSLESS = 1
 Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
 NewTokens = Annotated[int, typer.Option(min=16, help="Tokens a greedy generation.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of what is sampled.")]
 SampledTokens = Annotated[int, typer.Option(min=100, help="Tokens to sample for each source and way to sample.")]
 
 
@@ -42,7 +43,7 @@ def verify(
     """
     options = VerifyOptions(
         prompts=_read_prompts(prompts) if prompts else PROMPTS,
-        amount=Amount(new_tokens, sampled_tokens, seed or 0),
+        amount=Amount(new_tokens, sampled_tokens, seed),
         **engine_flags.keywords(),
     )
     note_device(engine_flags.device)
@@ -68,7 +69,7 @@ def _show(bundle: str, report: Report) -> None:
 
 
 def _read_prompts(path: str) -> list[str]:
-    prompts = [line for line in read_text("--prompts", path).splitlines() if line.strip()]
+    prompts = [line for line in read_lines("--prompts", path) if line.strip()]
     if not prompts:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")
     return prompts

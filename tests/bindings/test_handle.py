@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,12 @@ def test_a_request_outlives_its_engines_handle(handle: EngineHandle) -> None:
     handle.close()
     assert run(request) == expected
     request.close()
+
+
+def test_plain_decoding_takes_no_number_of_drafted_tokens(handle: EngineHandle) -> None:
+    options = dataclasses.replace(OPTIONS, draft_source=DraftSource.PLAIN)
+    with handle, pytest.raises(ValueError, match="num_draft_tokens is 3, but draft_source is 1, which drafts nothing"):
+        calls.request_open(handle, PROMPT, options)
 
 
 def test_steps_after_the_end_give_the_same_reason_and_no_token(handle: EngineHandle) -> None:

@@ -189,6 +189,23 @@ def test_a_terminal_without_the_answers_characters(tiny_bundle: Path) -> None:
     assert texts["ascii"] == texts["utf-8"].encode("ascii", "replace").decode()
 
 
+@pytest.mark.parametrize(
+    ("closed", "prompt", "exit_code", "words"),
+    [
+        ("2>&-", "x", 0, ""),
+        (">&-", "x", 2, "standard output, where results go, is closed"),
+        ("<&-", "-", 2, "is empty"),
+    ],
+)
+def test_a_closed_standard_stream(tiny_bundle: Path, closed: str, prompt: str, exit_code: int, words: str) -> None:
+    program = [sys.executable, "-m", "pilotfish", "run", str(tiny_bundle), prompt, "--max-new-tokens", "4"]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *program]
+    finished = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert finished.returncode == exit_code
+    assert words in finished.stderr
+    assert bool(finished.stdout) is (exit_code == 0)
+
+
 def test_ctrl_c_ends_an_answer_with_what_there_is(tiny_bundle: Path) -> None:
     terminal = Terminal(
         "run", tiny_bundle, "hi", "--max-new-tokens", 150, "--ignore-eos", "--draft-tokens", 0, "--threads", 1

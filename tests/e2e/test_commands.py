@@ -137,8 +137,9 @@ def test_bench_measures_both_modes(tiny_bundle: Path, cli: CommandLine) -> None:
 
 def test_bench_groups_a_prompt_file_by_category(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
-    lines = [{"category": name, "prompt": f"{name} {index}"} for name in ("b", "a") for index in range(2)]
-    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    separator = "\u2028"  # which str.splitlines() takes for a line's end
+    lines = [{"category": name, "prompt": f"{name}{separator}{index}"} for name in ("b", "a") for index in range(2)]
+    prompts.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     report = bench(cli, tiny_bundle, "--prompts", prompts, "--new-tokens", 8)
     assert list(report["categories"]) == ["a", "b"]
     assert report["runs"][0]["samples"] == 8
@@ -183,7 +184,7 @@ def test_bench_names_a_bad_line(tiny_bundle: Path, cli: CommandLine, tmp_path: P
     prompts.write_text('{"prompt": "a", "category": "b"}\n' + line + "\n")
     finished = cli("bench", tiny_bundle, "--prompts", prompts)
     assert finished.exit_code == 2
-    assert "line 2 must be a JSON object" in finished.err
+    assert f"line 2 is {line!r}, must be a JSON object" in finished.err
 
 
 def test_export_writes_a_bundle_that_runs(checkpoints: dict[str, Path], cli: CommandLine, tmp_path: Path) -> None:

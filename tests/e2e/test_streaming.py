@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,6 +133,16 @@ def test_a_closed_stream_yields_nothing_more(engine: Engine) -> None:
     assert list(stream) == []
     assert stream.finish_reason == "cancelled"
     assert stream.stats.num_prompt_tokens == len(PROMPT)
+
+
+def test_a_stream_that_another_thread_closes_just_ends(engine: Engine) -> None:
+    for _ in range(10):
+        stream = engine.stream(PROMPT, max_new_tokens=200, ignore_eos=True, source="plain")
+        next(stream)
+        with ThreadPoolExecutor(1) as pool:
+            rest = pool.submit(list, stream)
+            stream.close()
+            assert len(rest.result()) < 200
 
 
 def test_other_python_threads_run_during_a_call(engine: Engine) -> None:

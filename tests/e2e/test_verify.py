@@ -146,6 +146,13 @@ def test_a_draft_that_is_not_the_target_fails_as_self_draft(pair: Engine) -> Non
     assert ", 0 corrected" not in check.detail
 
 
+def test_a_self_draft_that_does_not_pay_need_not_be_drafted_from(pair: Engine) -> None:
+    too_short = Amount(new_tokens=2)  # the first token is prefill's, and the last one a round's own
+    for source, passed in ((Source("draft", GenerateKeywords(source="draft")), True), (CHAIN, False)):
+        [check] = self_draft_checks(pair, prompts(pair), source, too_short)
+        assert (check.passed, "0 tokens accepted, 0 corrected" in check.detail) == (passed, True)
+
+
 def test_the_self_draft_bundle_shares_the_files(tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = self_draft_bundle(tiny_bundle, tmp_path)
     assert all(path.is_symlink() for path in bundle.iterdir() if path.name != "manifest.json")

@@ -79,6 +79,10 @@ def test_a_tree_is_checked_before_an_engine_is_there() -> None:
         ({"tree": "dynamic", "tree_nodes": 64}, r"tree_nodes is 64, must be an integer in 1\.\.63"),
         ({"tree": "dynamic", "tree_nodes": 4.0}, "tree_nodes is 4.0, must be an integer"),
         ({"tree_nodes": 4}, 'tree_nodes is 4, but only tree="dynamic" has it'),
+        ({"draft_temperatures": (0.5,), "temperature": 1.0}, "draft_temperatures are for sampling with a fixed tree"),
+        ({"draft_temperatures": (0.5,), "tree": "2-1"}, "draft_temperatures are for sampling with a fixed tree"),
+        ({"source": "plain", "num_draft_tokens": 4}, "num_draft_tokens is 4, but the source 'plain' drafts nothing"),
+        ({"tree": "[[0], [0]]"}, r"which has the choice \[0\] twice"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             GenerateOptions(**options)  # type: ignore[arg-type]
@@ -159,9 +163,9 @@ def test_a_missing_seed_is_drawn_afresh() -> None:
 
 def test_prompt_ids_outside_the_vocabulary_are_named() -> None:
     assert prompt_array([0, 9], 10).tolist() == [0, 9]
-    with pytest.raises(InvalidArgumentError, match=r"prompt token 1 is 10, must be in 0\.\.9"):
+    with pytest.raises(InvalidArgumentError, match=r"token 1 has the id 10, must be in 0\.\.9"):
         prompt_array([0, 10], 10)
-    with pytest.raises(InvalidArgumentError, match=r"prompt token 0 is -1"):
+    with pytest.raises(InvalidArgumentError, match="token 0 has the id -1"):
         prompt_array([-1], 10)
 
 

@@ -49,7 +49,8 @@ void LookupStore::load(const std::string& content) {
   const std::string_view all(content);
   const std::string name = path_.string();
   if (!all.starts_with(kMagic) || all.size() < kHeaderBytes || (all.size() - kHeaderBytes) % sizeof(int32_t) != 0) {
-    fail(PF_BUNDLE_CORRUPT, name, ": is no lookup store of this version, or cut short");
+    fail(PF_BUNDLE_CORRUPT, name,
+         ": is no lookup store of this version, or cut short; name another file, or delete it");
   }
   const std::string_view tokenizer = all.substr(kMagic.size(), kHashDigits);
   if (tokenizer != tokenizer_hash_) {
