@@ -116,6 +116,11 @@ def _reproduce(record: TrainingRecord) -> str:
     return f"## How it was made\n\n```sh\n{record.command}\n```\n\nSeed {record.options['seed']}; {versions}.\n"
 
 
+def _given(record: TrainingRecord) -> str:
+    turns = record.options["user_turns"]
+    return f"the user turns of {Path(turns).name} that fit, then to " if turns else ""
+
+
 def _data(record: TrainingRecord) -> str:
     lines = ["## Data\n"]
     lines += [
@@ -127,8 +132,9 @@ def _data(record: TrainingRecord) -> str:
         writing = record.options["writing"]
         lines.append(
             f"* self_text is what the target wrote: {record.self_written_tokens} answer tokens at temperatures "
-            f"{', '.join(str(value) for value in writing['temperatures'])}, to user turns of its own and, for a share "
-            f"of {writing['excerpt_share']}, to requests about excerpts of the text below; only answers are scored"
+            f"{', '.join(str(value) for value in writing['temperatures'])}, to {_given(record)}user turns of its own "
+            f"and, for a share of {writing['excerpt_share']}, to requests about excerpts of the text below; only "
+            "answers are scored"
         )
     if record.options["earlier"]:
         names = ", ".join(Path(path).name for path in record.options["earlier"])

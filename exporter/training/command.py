@@ -119,6 +119,9 @@ _FLAGS = (
     _Flag("--write-answer", "writing.answer_tokens", int, "longest answer"),
     _Flag("--write-temperatures", "writing.temperatures", _temperatures, "comma-separated, taken in turn; 0 is greedy"),
     _Flag("--excerpt-share", "writing.excerpt_share", float, "share of user turns that quote the training text"),
+    _Flag(
+        "--user-turns", "user_turns", Path, 'JSON lines with "prompt" and "category": to answer before turns of its own'
+    ),
     _Flag("--written", "written", Path, "take the self-written text of the run in this folder"),
     _Flag("--batch-tokens", "batch_tokens", int, "tokens of an optimizer step over all processes"),
     _Flag("--accumulate", "gradient_accumulation", int, "passes that a step is split into"),

@@ -99,15 +99,18 @@ class ChatFrame:
 
     def opening_ids(self, beginning: str = "") -> list[int]:
         """Tokens after which the target writes a user turn itself, or the rest of one that begins so."""
-        return self._ids(self.opening + beginning)
+        text = self.opening + beginning
+        ids: list[int] = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
     def prompt_ids(self, user_turn: str) -> list[int]:
         """Tokens of the whole prompt for a user turn."""
-        return self._ids(self.opening + user_turn + self.closing)
+        return self.all_prompt_ids([user_turn])[0]
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+    def all_prompt_ids(self, user_turns: list[str]) -> list[list[int]]:
+        """The same for many turns, tokenised in parallel."""
+        texts = [self.opening + turn + self.closing for turn in user_turns]
+        return [found.ids for found in self.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
 def chat_frame(tokenizer: PreTrainedTokenizerFast, target: str) -> ChatFrame:

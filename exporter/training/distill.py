@@ -68,7 +68,9 @@ class _Run:
         self._time = TimeLimit(options.time_limit_s)
         self._options, self._progress, self._work = options, progress, options.out / WORK
         self._prompts = read_prompts(options.evaluation_prompts) if options.evaluation_prompts else ()
+        self._given = read_prompts(options.user_turns) if options.user_turns else ()
         self._files = find_text(options.data, options.data_licence)
+        self._turn_files = find_text(options.user_turns, options.data_licence) if options.user_turns else ()
         self._accelerator = new_accelerator(options)
         with self._accelerator.main_process_first():
             claim_folder(options, self._work)
@@ -154,6 +156,7 @@ class _Run:
                 target,
                 options.writing,
                 quotable,
+                given=[turn.text for turn in self._given],
                 seed=options.seed,
                 folder=self._work / SHARDS,
                 advance=self._progress.advance,
@@ -199,7 +202,7 @@ class _Run:
             date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
             seconds=self._clock.seconds,
             flops=options.batch_tokens * state.total_steps * (2.0 * target_size + 6.0 * own_size),
-            files=self._files,
+            files=(*self._files, *self._turn_files),
             self_written_tokens=self._self_written_tokens(),
             stages=stages,
             stopped_early=tuple(state.stopped_early),

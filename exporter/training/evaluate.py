@@ -69,9 +69,9 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         DataError: unreadable, empty or of another form; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # not U+2028, which JSON strings may hold
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the evaluation prompts {path} cannot be read: {error}") from error
+        raise DataError(f"the prompts {path} cannot be read: {error}") from error
     prompts = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

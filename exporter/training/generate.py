@@ -1,5 +1,6 @@
 """Batched sampling from the target, each row at its own temperature.
 
+Many rows are written in groups of similar length: a step reads as many keys for each row of a group as for its longest.
 On a GPU a step is recorded as a CUDA graph for each width of keys that it reads: launching its kernels one by one takes
 longer than they run. Rows that have stopped are dropped now and then.
 """
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _PREFILL_TOKENS = 1 << 15  # of one pass over prompts
 _STEPS_BETWEEN_DROPS = 16
 _WORTH_DROPPING = 0.85  # drop stopped rows once no more than this share is alive: dropping copies the cache
+_LEAST_GROUP = 256  # rows that keep a GPU busy
+_LEAST_WIDTH = 0.75  # of a group's widest row, once it has that many
 
 
 @torch.no_grad()
@@ -35,12 +38,28 @@ def continue_all(
 ) -> list[list[int]]:
     """What the target writes after each prompt: at most `new_tokens`, the stop token included if it came.
 
-    Prompts are padded on the left to the longest. The same seed gives the same text. A model with a sliding window
-    attends to everything: prompt and answer have to be shorter than the window.
+    Prompts are padded on the left. The same seed gives the same text. A model with a sliding window attends to
+    everything: prompt and answer have to be shorter than the window.
     """
+    generator = torch.Generator(target.model.device).manual_seed(seed)
+    written: list[list[int]] = [[] for _ in prompts]
     with reads_rows(target.model):
-        written = _Writing(target, prompts, new_tokens, temperatures, seed).run()
-    return [_until_stop(row, target.eos_ids) for row in written.tolist()]
+        for rows in of_similar_width([len(prompt) + new_tokens for prompt in prompts]):
+            chosen, warmth = [prompts[row] for row in rows], [temperatures[row] for row in rows]
+            answers = _Writing(target, chosen, new_tokens, warmth, generator).run()
+            for row, answer in zip(rows, answers.tolist(), strict=True):
+                written[row] = _until_stop(answer, target.eos_ids)
+    return written
+
+
+def of_similar_width(widths: Sequence[int]) -> list[list[int]]:
+    """Row numbers in groups, the widest rows first; only the last group may be small."""
+    groups: list[list[int]] = []
+    for row in sorted(range(len(widths)), key=lambda row: -widths[row]):
+        if not groups or (len(groups[-1]) >= _LEAST_GROUP and widths[row] < _LEAST_WIDTH * widths[groups[-1][0]]):
+            groups.append([])
+        groups[-1].append(row)
+    return groups
 
 
 class _Writing:
@@ -52,7 +71,7 @@ class _Writing:
         prompts: Sequence[Sequence[int]],
         new_tokens: int,
         temperatures: Sequence[float],
-        seed: int,
+        generator: torch.Generator,
     ) -> None:
         device, prompt_tokens = target.model.device, max(len(prompt) for prompt in prompts)
         self._target, self._decoder = target, target.model.base_model
@@ -67,7 +86,7 @@ class _Writing:
         self._origins = torch.arange(len(prompts), device=device)
         self._stopped = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self._stop_ids = torch.tensor(target.eos_ids, device=device)
-        self._generator = torch.Generator(device).manual_seed(seed)
+        self._generator = generator
         self._cache = RowCache(len(prompts), prompt_tokens + new_tokens, device)
         self._tokens = torch.zeros(len(prompts), dtype=torch.int64, device=device)  # that the running step reads
         self._recording: Recording | None = None

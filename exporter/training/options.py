@@ -86,6 +86,8 @@ class TrainOptions:
         where none of them names the target's likeliest token.
     text, self_text: the two stages: ordinary text, then short conversations that the target wrote.
     writing: how the target writes the second stage's text.
+    user_turns: JSON lines with "prompt" and "category": user turns that the target answers, in an order by the seed,
+        before it writes any of its own; those of more tokens than writing.prompt_tokens are left out.
     written: the `out` of another run for the same target, whose self-written text is taken instead of writing it.
     batch_tokens: tokens of one optimizer step over all processes; gradient_accumulation: passes it is split into.
     loss: the divergence between the target's and the student's next-token distributions, one of LOSSES.
@@ -115,6 +117,7 @@ class TrainOptions:
     text: Stage = Stage(length=1024, steps=900, learning_rate=2e-3, warmup_steps=50)
     self_text: Stage = Stage(length=512, steps=360, learning_rate=1e-3, warmup_steps=20)
     writing: SelfText = SelfText()
+    user_turns: Path | None = None
     written: Path | None = None
     batch_tokens: int = 65_536
     gradient_accumulation: int = 1
@@ -152,6 +155,9 @@ class TrainOptions:
                 f"prompt_tokens + answer_tokens is {self.writing.prompt_tokens + self.writing.answer_tokens}; "
                 f"a row of the second stage holds {self.self_text.length}"
             )
+        if self.user_turns and (self.written or not self.self_text.steps):
+            why = f"written is {self.written}" if self.written else "self_text.steps is 0"
+            raise TrainingOptionError(f"user_turns is {self.user_turns}, but {why}: nothing is written; leave one out")
         if self.time_limit_s is not None and self.time_limit_s <= 0:
             raise TrainingOptionError(f"time_limit_s is {self.time_limit_s}; it must be above 0")
         if self.earlier and self.kind != "draft":

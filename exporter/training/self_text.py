@@ -6,6 +6,7 @@ Each shard is one batch of conversations with its own seed and one file, so a ki
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from .storage import storage_errors
 from .text import PromptOverlap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from .options import SelfText
@@ -46,6 +47,7 @@ def write_shards(
     options: SelfText,
     text: Excerpts,
     *,
+    given: Sequence[str] = (),
     seed: int,
     folder: Path,
     advance: Callable[[int], None],
@@ -53,7 +55,8 @@ def write_shards(
 ) -> None:
     """Writes shards until the target has written `options.tokens` over all processes.
 
-    Process r of n writes the shards r, r + n, ...; finished ones are only counted.
+    Process r of n writes the shards r, r + n, ...; finished ones are only counted. The first shards answer the user
+    turns `given`, in an order by the seed.
 
     Raises:
         TimeLimitReached: between two shards.
@@ -61,7 +64,8 @@ def write_shards(
         StorageError: the disk is full; the shards before are kept.
         DataError: the target answers nothing.
     """
-    frame = chat_frame(target.tokenizer, target.checkpoint.id)
+    ordered = [given[row] for row in np.random.default_rng(seed).permutation(len(given))]
+    author = _Author(target, chat_frame(target.tokenizer, target.checkpoint.id), options, text, ordered, seed)
     state = PartialState()
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +74,7 @@ def write_shards(
         path = shard_path(folder, index)
         if not path.is_file():
             time_limit.check("the target writes its text")
-            save_shard(path, _shard(target, frame, options, text, [seed, index]))
+            save_shard(path, author.shard(index))
         answers = sum(len(item.tokens) - item.prompt_tokens for item in read_shard(path))
         barren = 0 if answers else barren + 1
         if barren == _MAX_BARREN_SHARDS:
@@ -94,25 +98,44 @@ def quotes_text(index: int, share: float) -> bool:
     return int((index + 1) * share + 0.5) > int(index * share + 0.5)
 
 
-def _shard(target: Target, frame: ChatFrame, options: SelfText, text: Excerpts, seed: list[int]) -> list[Conversation]:
-    rng = np.random.default_rng(seed)
-    shard_seed = int(rng.integers(1 << 31))
-    if quotes_text(seed[1], options.excerpt_share):
-        turns = excerpt_turns(frame, text, options.batch, options.prompt_tokens, rng)
-    else:
-        begun = beginnings(frame, text, options.batch, rng)
-        turns = _own_turns(target, begun, frame, options.prompt_tokens, shard_seed)
-    rng.shuffle(turns)  # every kind of turn meets every temperature
-    prompts = [ids for turn in turns if len(ids := frame.prompt_ids(turn)) <= options.prompt_tokens]
-    if not prompts:
-        return []
-    temperatures = [options.temperatures[row % len(options.temperatures)] for row in range(len(prompts))]
-    answers = continue_all(target, prompts, options.answer_tokens, temperatures, seed=shard_seed + 1)
-    return [
-        Conversation(np.asarray([*prompt, *answer]), len(prompt))
-        for prompt, answer in zip(prompts, answers, strict=True)
-        if answer
-    ]
+@dataclass(frozen=True, slots=True)
+class _Author:
+    """Makes the conversations of a shard, which depend on its index and the seed alone."""
+
+    target: Target
+    frame: ChatFrame
+    options: SelfText
+    text: Excerpts
+    given: Sequence[str]
+    seed: int
+
+    def shard(self, index: int) -> list[Conversation]:
+        """The target's answers to the shard's user turns."""
+        options, rng = self.options, np.random.default_rng([self.seed, index])
+        seed = int(rng.integers(1 << 31))
+        turns = self._turns(index, rng, seed)
+        rng.shuffle(turns)  # every kind of turn meets every temperature
+        prompts = [ids for ids in self.frame.all_prompt_ids(turns) if len(ids) <= options.prompt_tokens]
+        if not prompts:
+            return []
+        temperatures = [options.temperatures[row % len(options.temperatures)] for row in range(len(prompts))]
+        answers = continue_all(self.target, prompts, options.answer_tokens, temperatures, seed=seed + 1)
+        return [
+            Conversation(np.asarray([*prompt, *answer]), len(prompt))
+            for prompt, answer in zip(prompts, answers, strict=True)
+            if answer
+        ]
+
+    def _turns(self, index: int, rng: np.random.Generator, seed: int) -> list[str]:
+        """Given ones first; then all turns of a shard quote the training text, or the target writes all."""
+        options, frame = self.options, self.frame
+        begin = index * options.batch
+        if begin < len(self.given):
+            return list(self.given[begin : begin + options.batch])
+        if quotes_text(index - -(-len(self.given) // options.batch), options.excerpt_share):
+            return excerpt_turns(frame, self.text, options.batch, options.prompt_tokens, rng)
+        begun = beginnings(frame, self.text, options.batch, rng)
+        return _own_turns(self.target, begun, frame, options.prompt_tokens, seed)
 
 
 def beginnings(frame: ChatFrame, text: Excerpts, count: int, rng: np.random.Generator) -> list[str]:

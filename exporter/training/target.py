@@ -154,7 +154,7 @@ def _load_model(checkpoint: Checkpoint) -> Any:
     )
     source = checkpoint.source(model)
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(torch.from_numpy(source.read(name)))
+        parameter.data.copy_(torch.from_numpy(source.read(name).copy()))
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +59,11 @@ def new_student(options: TrainOptions, target: Target, stages: tuple[StageData, 
         checkpoint = open_head(str(options.initial))
     except ExportError as error:
         raise TrainingOptionError(f"initial is {options.initial}: {error}") from error
-    student = _new_head(shape, target, loss, _scored_ids(checkpoint))
+    ids = _scored_ids(checkpoint)
+    if isinstance(shape, EagleShape) and shape.draft_vocab is not None:
+        chosen = _most_frequent(stages[-1], target, shape.draft_vocab)
+        checkpoint, ids = _scoring(checkpoint, ids, chosen, target), chosen
+    student = _new_head(shape, target, loss, ids)
     load_head(student, checkpoint)
     _scale_taps(student, stages[-1], target, fresh=False)
     return student
@@ -127,6 +132,17 @@ def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
 def _scored_ids(checkpoint: HeadCheckpoint) -> Tensor | None:
     offsets = checkpoint.tensors.get("d2t")
     return None if offsets is None else offsets + torch.arange(len(offsets))
+
+
+def _scoring(checkpoint: HeadCheckpoint, known: Tensor | None, ids: Tensor, target: Target) -> HeadCheckpoint:
+    """An EAGLE-3 head that scores `ids`: rows of the output layer that it has stay, others begin as their mean.
+
+    The target's rows would not do: training has moved the head's together, and a few among them outweigh them all.
+    """
+    own = checkpoint.tensors["lm_head.weight"].float()
+    rows = own.mean(dim=0).repeat(target.vocab_size, 1)
+    rows[torch.arange(len(own)) if known is None else known] = own
+    return replace(checkpoint, tensors={**checkpoint.tensors, "lm_head.weight": rows[ids]})
 
 
 def _most_frequent(data: StageData, target: Target, count: int) -> Tensor:

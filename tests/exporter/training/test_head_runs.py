@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -41,6 +42,24 @@ def test_initial_head_is_where_training_starts(make_options: MakeOptions, traine
     options = make_options(shape=HEADS["eagle3"], initial=before.folder, **TEXT_ONLY)
     first, untrained = train(options).record.history[0], before.record.history[0]
     assert first.loss < 0.97 * untrained.loss
+
+
+def test_initial_head_learns_to_score_other_tokens(
+    make_options: MakeOptions, trained: TrainedHead, tmp_path: Path
+) -> None:
+    fewer = dataclasses.replace(HEADS["eagle3"], draft_vocab=24)
+    first = train(make_options(shape=fewer, initial=trained("eagle3").folder, out=tmp_path / "first", **TEXT_ONLY))
+    assert load_file(first.folder / "model.safetensors")["lm_head.weight"].shape[0] == 24
+    more = dataclasses.replace(HEADS["eagle3"], draft_vocab=40)
+    stages = {**TEXT_ONLY, "text": Stage(48, 1, 1e-9, 0)}
+    second = train(make_options(shape=more, initial=first.folder, out=tmp_path / "second", **stages))
+    before, after = (load_file(result.folder / "model.safetensors") for result in (first, second))
+    known, scored = (tensors["d2t"] + torch.arange(len(tensors["d2t"])) for tensors in (before, after))
+    assert set(known.tolist()) < set(scored.tolist())
+    rows, expected = after["lm_head.weight"].float(), before["lm_head.weight"].float()
+    is_known = torch.isin(scored, known)
+    torch.testing.assert_close(rows[is_known], expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(rows[~is_known], expected.mean(0).expand(16, -1), rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize(

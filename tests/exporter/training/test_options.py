@@ -79,6 +79,8 @@ def test_refused_parts(make: Callable[[], object], message: str) -> None:
         ({"writing": SelfText(prompt_tokens=300, answer_tokens=300)}, "is 600; a row of the second stage holds 512"),
         ({"text": Stage(8, 0, 0.1, 0), "self_text": Stage(8, 0, 0.1, 0)}, "both stages have 0 steps"),
         ({"earlier": (Path("draft"),), "shape": MedusaShape()}, "a medusa head cannot be trained to complete them"),
+        ({"user_turns": Path("t.jsonl"), "written": Path("run")}, "user_turns is t.jsonl, but written is run"),
+        ({"user_turns": Path("t.jsonl"), "self_text": Stage(8, 0, 0.1, 0)}, "but self_text.steps is 0"),
         ({"time_limit_s": 0.0}, "time_limit_s is 0.0; it must be above 0"),
         ({"out": Path("data/draft")}, "must not contain or lie in the data"),
         ({"out": Path("data/..")}, "must not contain or lie in the data"),
@@ -133,7 +135,7 @@ def test_command_line_of_every_option() -> None:
         shape=DraftShape(64, 3, 2, 1, 96),
         initial=Path("old draft"),
         earlier=(Path("first draft"), Path("second")),
-        written=Path("other run"),
+        user_turns=Path("turns.jsonl"),
         text=Stage(128, 7, 0.01, 2),
         self_text=Stage(256, 9, 0.02, 3),
         writing=SelfText(99, 5, 30, 40, (0.0, 0.25), 0.75),
@@ -159,7 +161,7 @@ def test_command_line_of_every_option() -> None:
         for field in dataclasses.fields(options)
         if getattr(options, field.name) == getattr(defaults, field.name)
     ]
-    assert same == ["out", "time_limit_s"]
+    assert same == ["out", "written", "time_limit_s"]  # that of the head's shapes is above
     assert parse(command_line(options)) == options
 
 

@@ -21,7 +21,7 @@ from pilotfish.exporter.training.conversation import (
     excerpt_turns,
 )
 from pilotfish.exporter.training.errors import TrainingOptionError
-from pilotfish.exporter.training.generate import choose_tokens, continue_all
+from pilotfish.exporter.training.generate import choose_tokens, continue_all, of_similar_width
 from pilotfish.exporter.training.rows import Row, TokenRows, write_rows
 from pilotfish.exporter.training.self_text import (
     Conversation,
@@ -68,6 +68,28 @@ def test_lost_shard_is_written_again_the_same(target: Target, excerpts: Excerpts
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_given_turns_are_answered_first_and_once(target: Target, excerpts: Excerpts, tmp_path: Path) -> None:
+    given = [f"{first} {second}" for first in target.backend.get_vocab() for second in ("w5", "w9", "w11")]
+    long = " ".join(["w7"] * OPTIONS.prompt_tokens)
+    options = dataclasses.replace(OPTIONS, tokens=3000)
+    write_shards(
+        target,
+        options,
+        excerpts,
+        given=[*given, long],
+        seed=4,
+        folder=tmp_path,
+        advance=lambda _units: None,
+        time_limit=TimeLimit(None),
+    )
+    frame = chat_frame(target.tokenizer, "tiny")
+    shards = -(-(len(given) + 1) // options.batch)
+    written = [item for index in range(shards) for item in read_shard(shard_path(tmp_path, index))]
+    found = sorted(item.tokens[: item.prompt_tokens].tolist() for item in written)
+    assert found == sorted(frame.all_prompt_ids(given))
+    assert shard_path(tmp_path, shards).is_file()  # and turns of its own after them
+
+
 def test_conversations_follow_the_template(target: Target, excerpts: Excerpts, tmp_path: Path) -> None:
     write(target, excerpts, tmp_path / "shards")
     conversations = [item for path in sorted((tmp_path / "shards").iterdir()) for item in read_shard(path)]
@@ -102,6 +124,21 @@ def test_rows_do_not_depend_on_their_company(target: Target) -> None:
     alone = [continue_all(target, [prompt], 70, [0.0], seed=0)[0] for prompt in prompts]
     assert together == alone
     assert len({len(answer) for answer in together}) > 5
+
+
+def test_rows_are_grouped_by_width_and_come_back_in_their_order(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = np.random.default_rng(0).integers(300, 1400, 3000).tolist()
+    groups = of_similar_width(widths)
+    assert sorted(row for rows in groups for row in rows) == list(range(3000))
+    read = sum(len(rows) * max(widths[row] for row in rows) for rows in groups)
+    assert read < 1.15 * sum(widths)
+    assert min(len(rows) for rows in groups[:-1]) >= 256
+    prompts = [[1, 3, *range(5, 5 + row % 7 * 8), 2, 1, 4] for row in range(21)]
+    together = continue_all(target, prompts, 6, [0.0] * 21, seed=0)
+    monkeypatch.setattr("pilotfish.exporter.training.generate._LEAST_GROUP", 2)
+    assert continue_all(target, prompts, 6, [0.0] * 21, seed=0) == together
 
 
 @pytest.mark.gpu
