@@ -64,8 +64,8 @@ print(json.dumps(speeds))
 def prompt_ids(bundle: Path, prompts: Path) -> list[list[int]]:
     """The prompts' ids through the bundle's chat template."""
     with Engine(str(bundle), calibration="off") as engine:
-        lines = prompts.read_text(encoding="utf-8").splitlines()
-        texts = [json.loads(line)["prompt"] for line in lines]
+        with prompts.open(encoding="utf-8") as lines:
+            texts = [json.loads(line)["prompt"] for line in lines]
         return [engine.encode_chat([{"role": "user", "content": text}]) for text in texts]
 
 

