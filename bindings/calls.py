@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ._ffi import ffi, lib
-from .errors import CallbackFailedError, InvalidArgumentError
+from .errors import CallbackFailedError, InvalidArgumentError, PilotfishError
 from .handle import EngineHandle, RequestHandle
 from .records import (
     CudaInfo,
@@ -28,7 +28,7 @@ from .records import (
     Token,
 )
 from .request_options import RequestStruct
-from .status import check
+from .status import check, exception
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,6 +164,31 @@ def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
         check(status)
     except CallbackFailedError as failure:
         raise failure from (request.mask.error if request.mask else None)
+    return _step_result(request)
+
+
+def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Finish] | PilotfishError]:
+    """request_step() of each, in passes that they share; its error in place of what a failed one gives.
+
+    Raises InvalidArgumentError if they are not different requests of one engine.
+    """
+    steps = ffi.new("pf_step[]", len(requests))
+    for step, request in zip(steps, requests, strict=True):
+        step.request, step.tokens_out, step.capacity = request.pointer, request.tokens, request.capacity
+    check(lib.pf_step_together(steps, len(requests)))
+    outcomes: list[tuple[list[Token], Finish] | PilotfishError] = []
+    for step, request in zip(steps, requests, strict=True):
+        if step.status != lib.PF_OK:
+            error = exception(step.status, step.error)
+            error.__cause__ = request.mask.error if request.mask else None
+            outcomes.append(error)
+            continue
+        request.num_tokens[0], request.finish[0] = step.num_tokens, step.finish
+        outcomes.append(_step_result(request))
+    return outcomes
+
+
+def _step_result(request: RequestHandle) -> tuple[list[Token], Finish]:
     tokens = [
         Token(token.id, _ORIGINS[token.origin], token.logprob, token.seconds)
         for token in request.tokens[0 : request.num_tokens[0]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pilotfish.bindings import errors
 
 from ._ffi import ffi, lib
@@ -29,5 +31,9 @@ EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
 def check(status: int) -> None:
     """Raise the exception of ``status`` with the library's message, unless it is PF_OK."""
     if status != lib.PF_OK:
-        text = ffi.string(lib.pf_last_error()).decode("utf-8", errors="replace")
-        raise EXCEPTIONS.get(status, errors.InternalError)(text)
+        raise exception(status, lib.pf_last_error())
+
+
+def exception(status: int, message: Any) -> errors.PilotfishError:
+    """The exception of a failure's status, with a message that C owns."""
+    return EXCEPTIONS.get(status, errors.InternalError)(ffi.string(message).decode("utf-8", errors="replace"))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import EngineInfo, Model, calls
+from pilotfish.bindings import ContextFullError, EngineInfo, Model, calls
 
 from .async_stream import AsyncTokenStream
+from .batch import run_batch
 from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, engine_options
 from .manifest import Manifest, read_manifest
-from .option_checks import prompt_array
+from .option_checks import prompt_array, require
 from .options import GenerateKeywords, GenerateOptions
 from .ort import ort_for
+from .rounds import MOST_TOGETHER, Rounds
 from .speculation import SpeculationArguments
 from .structured import Constraints
 from .token_stream import TokenStream
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
 class Engine:
     """A bundle, loaded and ready to generate.
 
-    Several threads may use it; they take turns round by round, and other Python threads run meanwhile. It belongs to
-    its process: a fork cannot use it, and loads the bundle itself.
+    Several threads may use it: rounds that they wait for at the same time share passes on the CPU (``num_sequences``),
+    without a change to anybody's tokens, and other Python threads run meanwhile. It belongs to its process: a fork
+    cannot use it, and loads the bundle itself.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Engine:
             memory_budget: bytes for everything, as 6442450944 or "6GiB"; None sets no limit.
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.
-            num_sequences: generations that may be open at once, each with max_context tokens.
+            num_sequences: generations that may be open at once, each with max_context tokens. Up to 16 share passes.
             prefill_chunk: tokens of a prompt that a pass takes at most: more are faster and take more memory; None:
                 256, on a GPU 512, and down to 64 where that makes the context fit.
             calibration: what the source "auto" decides by: "kept" measures passes at the first load, under a second,
@@ -95,8 +98,8 @@ class Engine:
         self._manifest = read_manifest(bundle)
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
-        # Re-entrant: dropping a TokenStream may close it inside another one's round, in the same thread.
-        self._lock = threading.RLock()
+        self._rounds = Rounds(min(num_sequences, MOST_TOGETHER))
+        self._lock = self._rounds.lock
         self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
         self._info = calls.engine_info(self._handle)
         self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)
@@ -127,6 +130,29 @@ class Engine:
         """
         with self.stream(prompt, **options) as stream:
             return stream.result()
+
+    def generate_batch(
+        self, prompts: Sequence[str | Sequence[int]], **options: Unpack[GenerateKeywords]
+    ) -> list[Result]:
+        """generate() for each prompt, with the same results, ``num_sequences`` at a time in shared passes.
+
+        When one ends the next begins. On a GPU they take turns instead.
+
+        Args:
+            prompts: texts or token ids; of conversations those of encode_chat().
+            options: generate()'s, as are the errors. One prompt's error ends all.
+        """
+        require("prompts", prompts, not isinstance(prompts, str), "a sequence of prompts")
+        checked = GenerateOptions(**options)
+        all_ids = [self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        for index, ids in enumerate(all_ids):
+            self._prompt_array(ids)
+            if len(ids) >= self._info.max_context:
+                raise ContextFullError(
+                    f"prompt {index} has {len(ids)} tokens, the context holds {self._info.max_context} and one must be "
+                    "left for the output"
+                )
+        return run_batch([partial(self._open, ids, checked) for ids in all_ids], self._rounds)
 
     def stream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> TokenStream:
         """Continue a prompt and yield one Event a token; arguments and errors are generate()'s."""
@@ -266,13 +292,15 @@ class Engine:
         limit = self._info.max_context - min(room, self._info.max_context // 4)
         return fit_conversation(messages, lambda kept: self.encode_chat(kept, tools=tools), limit)
 
-    def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
+    def _open(
+        self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
+    ) -> TokenStream:
         array = self._prompt_array(ids)
         constraint = self._constraints.of(options)
         request = self._request_for(options, constraint.mask if constraint else None)
         return TokenStream(
             self._handle,
-            self._lock,
+            self._rounds,
             self._tokenizer,
             ids=array,
             request=request,
@@ -280,12 +308,13 @@ class Engine:
             num_dropped_messages=num_dropped_messages,
             explain=options.explain,
             constraint=constraint,
+            keeps_thread=keeps_thread,
         )
 
     def _open_async(self, ids: Sequence[int], options: GenerateOptions, num_dropped: int = 0) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
         self._request_for(options)
-        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped))
+        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped, keeps_thread=False))
 
     def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:
         return options.to_request(

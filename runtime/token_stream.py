@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +16,6 @@ from .stop_strings import StopStrings
 from .tokenizer import Detokenizer
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Sequence
     from types import TracebackType
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pilotfish.bindings import EngineHandle, RequestOptions, Token
 
+    from .rounds import Outcome, Rounds
     from .structured import Constraint
     from .tokenizer import Tokenizer
 
@@ -40,7 +42,7 @@ class TokenStream(Iterator[Event]):
     def __init__(
         self,
         engine: EngineHandle,
-        lock: threading.RLock,
+        rounds: Rounds,
         tokenizer: Tokenizer,
         *,
         ids: NDArray[np.int32],
@@ -49,15 +51,22 @@ class TokenStream(Iterator[Event]):
         num_dropped_messages: int = 0,
         explain: bool = False,
         constraint: Constraint | None = None,
+        keeps_thread: bool = True,
     ) -> None:
-        """Reserve cache blocks for the prompt ``ids`` and its continuation; ``lock`` guards the engine."""
+        """Reserve cache blocks for the prompt ``ids`` and its continuation.
+
+        ``keeps_thread`` is false where any thread of a pool may run the next round.
+        """
         self.num_dropped_messages = num_dropped_messages
         """Of the conversation this answers: the oldest ones, which did not fit the context."""
-        self._lock = lock
+        self._rounds = rounds
+        self._keeps_thread = keeps_thread
+        # Re-entrant: a signal handler may close the stream in the midst of a round.
+        self._lock = threading.RLock()
         self._seed = request.seed
         self._explain = explain
         self._constraint = constraint
-        self._rounds: list[Round] = []
+        self._explained: list[Round] = []
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(stop_strings)
         self._ready: deque[Event] = deque()
@@ -69,13 +78,13 @@ class TokenStream(Iterator[Event]):
         self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None
         self._final_stats: Stats | None = None
-        with lock:
-            self._request = calls.request_open(engine, ids, request)
+        with rounds.lock:
+            self.request = calls.request_open(engine, ids, request)
 
     def __next__(self) -> Event:
         """The next token's event; runs a round of the engine when none is ready."""
         while not self._ready:
-            if self._finish_reason is not None or self._request.closed:
+            if self._finish_reason is not None or self.request.closed:
                 raise StopIteration
             self._run_round()
         return self._ready.popleft()
@@ -96,7 +105,7 @@ class TokenStream(Iterator[Event]):
             logprobs=tuple(event.logprob for event in self._events),
             top_logprobs=tuple(event.top_logprobs for event in self._events) if self._reports_likeliest else (),
             num_dropped_messages=self.num_dropped_messages,
-            rounds=tuple(self._rounds),
+            rounds=tuple(self._explained),
         )
 
     @property
@@ -111,7 +120,7 @@ class TokenStream(Iterator[Event]):
 
     def cancel(self) -> None:
         """End the generation within one round, with finish_reason "cancelled". Any thread."""
-        calls.request_cancel(self._request)
+        calls.request_cancel(self.request)
 
     def close(self) -> None:
         """End the generation now and free its cache blocks: no further event comes. Closing twice is fine."""
@@ -119,11 +128,11 @@ class TokenStream(Iterator[Event]):
         self._free()
 
     def _free(self) -> None:
-        with self._lock:
-            if not self._request.closed:
-                self._final_stats = None if self._request.is_foreign else self._read_stats()
+        with self._lock, self._rounds.lock:
+            if not self.request.closed:
+                self._final_stats = None if self.request.is_foreign else self._read_stats()
                 self._finish_reason = self._finish_reason or "cancelled"
-                self._request.close()
+                self.request.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,29 +143,45 @@ class TokenStream(Iterator[Event]):
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_request"):
+        if hasattr(self, "request"):
             self.close()
 
     def _run_round(self) -> None:
+        with self._lock, self._closing_on_error():
+            if self.request.closed:  # by another thread, while this one waited for its turn
+                return
+            # Whoever waits for the round, and for no other at the same time.
+            owner = threading.get_ident() if self._keeps_thread else id(self)
+            self._take(*self._rounds.step(self.request, owner))
+
+    def take(self, outcome: Outcome) -> None:
+        """What a round gave that was run together with those of other streams: an error is raised."""
+        with self._lock, self._closing_on_error():
+            if isinstance(outcome, PilotfishError):
+                raise outcome
+            self._take(*outcome)
+
+    @contextlib.contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
         try:
-            with self._lock:
-                if self._request.closed:  # by another thread, while this one waited for its turn
-                    return
-                tokens, finish = calls.request_step(self._request)
-                if self._constraint is not None:
-                    self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])
-                if self._explain and self._num_new_tokens > 0:  # the first step is the prefill's
-                    decision = calls.request_decision(self._request)
-                    self._rounds.append(round_from(decision, num_tokens=len(tokens)))
-                likeliest = self._likeliest(len(tokens))
-                for index, token in enumerate(tokens):
-                    if self._push(token, likeliest[index]):
-                        calls.request_stop(self._request, index + 1)
-                        finish = Finish.STOP
-                        break
-        except PilotfishError:
+            yield
+        except BaseException:  # an interrupt too: a round may have run whose tokens are lost
             self.close()
             raise
+
+    def _take(self, tokens: list[Token], finish: Finish) -> None:
+        """Turn what a round gave into events."""
+        if self._constraint is not None:
+            self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])
+        if self._explain and self._num_new_tokens > 0:  # the first step is the prefill's
+            decision = calls.request_decision(self.request)
+            self._explained.append(round_from(decision, num_tokens=len(tokens)))
+        likeliest = self._likeliest(len(tokens))
+        for index, token in enumerate(tokens):
+            if self._push(token, likeliest[index]):
+                calls.request_stop(self.request, index + 1)
+                finish = Finish.STOP
+                break
         if finish is not Finish.NONE:
             self._end(finish.name.lower())
         elif not (self._detokenizer.has_open_character or self._stops.held):
@@ -166,7 +191,7 @@ class TokenStream(Iterator[Event]):
         """The likeliest ids at each token of the last step."""
         if not self._reports_likeliest:
             return [()] * num_tokens
-        ids, logprobs = calls.request_top_logprobs(self._request)
+        ids, logprobs = calls.request_top_logprobs(self.request)
         rows = zip(ids.tolist(), logprobs.tolist(), strict=True)
         return [tuple(TokenLogprob(*pair) for pair in zip(*row, strict=True) if pair[0] >= 0) for row in rows]
 
@@ -205,4 +230,4 @@ class TokenStream(Iterator[Event]):
             self._last = None
 
     def _read_stats(self) -> Stats:
-        return stats_from(calls.request_stats(self._request), self._seed)
+        return stats_from(calls.request_stats(self.request), self._seed)

@@ -45,6 +45,7 @@ set(pilotfish_engine_sources
   src/sampling/token_chooser.cpp
   src/prefill.cpp
   src/tree/token_tree.cpp
+  src/model/shared_pass.cpp
   src/model/tree_pass.cpp
   src/drafters/draw.cpp
   src/drafters/likeliest.cpp
@@ -77,6 +78,7 @@ set(pilotfish_engine_sources
   src/engine_measure.cpp
   src/sampling/logprob_report.cpp
   src/request.cpp
+  src/batch.cpp
   src/request_prompt.cpp
   src/device/device_outcome.cpp
   src/request_device.cpp

@@ -224,7 +224,7 @@ typedef struct {
   int32_t num_accepted; /* drafted tokens that were emitted */
   double prefill_seconds;
   double draft_seconds;
-  double verify_seconds;
+  double verify_seconds;        /* of a pass that requests share all of it */
   double other_seconds;         /* sampling, acceptance, cache work */
   int32_t num_prefilled_target; /* prompt tokens that the target ran; the others were retained */
   int32_t num_prefilled_draft;  /* tokens that the draft ran before its first proposal; 0: it proposed nothing */
@@ -244,6 +244,17 @@ typedef struct {
    * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn tree. */
   int32_t num_device_rounds;
 } pf_stats;
+
+/* One request's part in pf_step_together(). */
+typedef struct {
+  pf_request* request;
+  pf_token* tokens_out; /* room for `capacity` tokens, as of pf_request_step() */
+  size_t capacity;
+  size_t num_tokens; /* this and what follows is written by the call */
+  pf_finish finish;
+  pf_status status;
+  const char* error; /* why the status is not PF_OK, NULL otherwise; valid until the request is closed */
+} pf_step;
 
 /* What a round was to draft, and what was expected of it. */
 typedef struct {
@@ -330,6 +341,11 @@ PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t n
  * the same reason. On failure the request is finished and only pf_request_close is of use; the engine stays usable. */
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
+/* Steps several requests of one engine, whose rounds share passes of the target, up to 16 a pass: each drafts by
+ * itself, one pass verifies for all. Every request writes the tokens that it would write alone, to the bit, and its
+ * failure is its own: PF_OK says that all were tried. On a GPU they take turns instead. PF_INVALID_ARGUMENT, and no
+ * step, where a pointer is NULL, a request is named twice or two are of different engines. */
+PF_API pf_status pf_step_together(pf_step* steps, size_t num_steps);
 /* The num_top_logprobs likeliest ids, likeliest first, at each token of the last step: ids_out and logprobs_out
  * [num_tokens, num_top_logprobs], the logprobs as pf_token's. For the first token of an echoed prompt: -1 and NaN. */
 PF_API pf_status pf_request_get_top_logprobs(const pf_request* request, int32_t* ids_out, float* logprobs_out);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
+#include "batch.h"
 #include "device/cuda_info.h"
 #include "engine.h"
 #include "instruction_set.h"
@@ -162,6 +165,26 @@ pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capa
     const size_t num_tokens = request->request.step({tokens_out, capacity}, finish);
     *num_tokens_out = num_tokens;
     *finish_out = finish;
+  });
+}
+
+pf_status pf_step_together(pf_step* steps, size_t num_steps) {
+  return guard([&] {
+    require(steps, "steps");
+    std::vector<pilotfish::BatchStep> batch;
+    batch.reserve(num_steps);
+    for (pf_step& step : std::span(steps, num_steps)) {
+      require(step.request, "request");
+      require(step.tokens_out, "tokens_out");
+      batch.push_back({&step.request->request, {step.tokens_out, step.capacity}});
+    }
+    pilotfish::step_together(batch);
+    for (size_t i = 0; i < num_steps; ++i) {
+      steps[i].num_tokens = batch[i].num_tokens;
+      steps[i].finish = batch[i].finish;
+      steps[i].status = batch[i].status;
+      steps[i].error = batch[i].status == PF_OK ? nullptr : batch[i].request->error();
+    }
   });
 }
 

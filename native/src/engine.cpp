@@ -47,9 +47,12 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 
 }  // namespace
 
-Workspace::Workspace(int32_t num_ids, int32_t max_draft_tokens) : sampler(num_ids) {
-  draft.distributions.resize(max_draft_tokens);
-  for (Distribution& drafted : draft.distributions) drafted.reserve(num_ids);
+Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
+    : drafts(max_together(options)), shared_pass(max_verified_rows(options), max_together(options)), sampler(num_ids) {
+  for (Draft& draft : drafts) {
+    draft.distributions.resize(options.max_draft_tokens);
+    for (Distribution& drafted : draft.distributions) drafted.reserve(num_ids);
+  }
   distribution.reserve(num_ids);
 }
 
@@ -64,7 +67,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
       prefix_cache_(blocks_, plan_.block_size, manifest.head && manifest.head->has_layer() ? 1 : 0),
-      workspace_(num_ids_, options_.max_draft_tokens) {
+      workspace_(num_ids_, options_) {
   check_file(manifest.folder, manifest.tokenizer);
   load_models(manifest);
   if (device_) {
@@ -81,14 +84,19 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
 
 void Engine::load_models(const Manifest& manifest) {
   const std::shared_ptr<const Ort> ort = Ort::open(options_.ort_library);
-  ModelLimits limits{.num_threads = options_.num_threads,
-                     .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
-                     .max_outputs = options_.max_draft_tokens + 1,
-                     .max_hidden = max_hidden_rows(manifest, options_),
-                     .max_context = plan_.max_context,
-                     .num_blocks = plan_.num_blocks,
-                     .block_size = plan_.block_size};
-  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, limits);
+  const ModelLimits limits{.num_threads = options_.num_threads,
+                           .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
+                           .max_outputs = options_.max_draft_tokens + 1,
+                           .max_hidden = 0,
+                           .max_context = plan_.max_context,
+                           .num_blocks = plan_.num_blocks,
+                           .block_size = plan_.block_size};
+  ModelLimits target_limits = limits;
+  target_limits.max_outputs = max_verified_rows(options_);
+  target_limits.max_rows = std::max(limits.max_rows, target_limits.max_outputs);
+  target_limits.max_hidden = max_hidden_rows(manifest, options_);
+  target_limits.max_seqs = max_together(options_);
+  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, target_limits);
   if (manifest.head) {
     head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
     head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
@@ -96,7 +104,6 @@ void Engine::load_models(const Manifest& manifest) {
   }
   target_->end_load();
   if (!manifest.draft) return;
-  limits.max_hidden = 0;
   draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
   draft_->end_load();
   if (device_) likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));

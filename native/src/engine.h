@@ -25,6 +25,7 @@
 #include "model/head.h"
 #include "model/model.h"
 #include "model/ort.h"
+#include "model/shared_pass.h"
 #include "pilotfish.h"
 #include "sampling/sampler.h"
 
@@ -32,9 +33,10 @@ namespace pilotfish {
 
 // Buffers of a round, sized for the largest one. Valid under the engine's mutex only.
 struct Workspace {
-  Workspace(int32_t num_ids, int32_t max_draft_tokens);
+  Workspace(int32_t num_ids, const pf_engine_options& options);
 
-  Draft draft;
+  std::vector<Draft> drafts;  // one a request of those that share a pass
+  SharedPass shared_pass;
   Distribution distribution;
   Sampler sampler;
 };

@@ -8,6 +8,7 @@
 #include "bundle/sha256.h"
 #include "control/calibration.h"
 #include "engine.h"
+#include "options.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -27,8 +28,8 @@ std::string key_of(const Manifest& manifest, const pf_engine_options& options, c
   hash.update(text.data(), text.size());
   std::ostringstream key;
   key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << device << "; "
-      << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; chunks of "
-      << options.prefill_chunk << "; context " << max_context;
+      << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; " << max_verified_rows(options)
+      << " verified; chunks of " << options.prefill_chunk << "; context " << max_context;
   return key.str();
 }
 

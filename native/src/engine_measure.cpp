@@ -24,7 +24,7 @@ class Engine::PassRunner {
   explicit PassRunner(Engine& engine)
       : engine_(engine),
         max_context_(most_context(engine)),
-        most_verified_(std::min(engine.options_.max_draft_tokens + 1, max_context_)),
+        most_verified_(std::min(engine.target_->limits().max_outputs, max_context_)),
         sequence_(engine, max_context_, {}),
         room_(sequence_, max_context_),
         ids_(max_context_) {

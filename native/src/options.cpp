@@ -199,6 +199,14 @@ TreeShape tree_shape(const pf_generate_options& options) noexcept {
   return TreeShape::chain(0);
 }
 
+int32_t max_together(const pf_engine_options& options) noexcept {
+  return options.device == PF_DEVICE_CPU ? std::min(options.num_sequences, kMostTogether) : 1;
+}
+
+int32_t max_verified_rows(const pf_engine_options& options) noexcept {
+  return options.max_draft_tokens + max_together(options);
+}
+
 int32_t num_physical_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

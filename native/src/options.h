@@ -19,6 +19,13 @@ bool has_tree(const pf_generate_options& options) noexcept;
 // The tree that checked options ask for; a chain of no tokens where they ask for none.
 TreeShape tree_shape(const pf_generate_options& options) noexcept;
 
+// Requests whose rounds share a pass of the target: all that may be open, up to 16; on a device one.
+int32_t max_together(const pf_engine_options& options) noexcept;
+// Rows of the widest of such passes: a token of each request, and what the one that drafts most has drafted.
+int32_t max_verified_rows(const pf_engine_options& options) noexcept;
+
+inline constexpr int32_t kMostTogether = 16;
+
 // Physical cores among the processors that this process may run on.
 int32_t num_physical_cores();
 

@@ -15,6 +15,21 @@ namespace {
 
 bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
+// Counts what a part of a step takes besides the models' passes.
+class WorkTimer {
+ public:
+  explicit WorkTimer(pf_stats& stats) : stats_(stats), passes_before_(passes()) {}
+  WorkTimer(WorkTimer&&) = delete;
+  ~WorkTimer() { stats_.other_seconds += Timer::between(start_, Timer::Clock::now()) - (passes() - passes_before_); }
+
+ private:
+  double passes() const { return stats_.prefill_seconds + stats_.draft_seconds + stats_.verify_seconds; }
+
+  pf_stats& stats_;
+  const double passes_before_;
+  const Timer::Clock::time_point start_ = Timer::Clock::now();
+};
+
 }  // namespace
 
 Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, const pf_generate_options& options)
@@ -61,6 +76,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
 
 Request::~Request() {
   const std::lock_guard lock(engine_->mutex());
+  room_.reset();
   if (sequence_) speculation_.remember();
   if (!failed_) engine_->remember(std::span<const int32_t>(tokens_).subspan(stats_.num_prompt_tokens));
   if (sequence_ && reuses_prefix_ && !failed_) {
@@ -71,32 +87,69 @@ Request::~Request() {
 }
 
 size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
+  const std::lock_guard lock(engine_->mutex());
+  try {
+    if (begin_step(tokens_out, {})) {
+      const Clock::time_point start = Clock::now();
+      const Logits logits = verify(engine_->target(), block_table(), context(), rows_to_verify(), reads_hidden());
+      end_round({logits, 0, Timer::between(start, Clock::now())});
+    }
+  } catch (...) {
+    room_.reset();
+    throw;
+  }
+  finish = finish_;
+  return num_written_;
+}
+
+bool Request::begin_step(std::span<pf_token> tokens_out, const Place& place) {
   const int32_t most_tokens = speculation_.limits().max_depth + 1;
   if (tokens_out.size() < static_cast<size_t>(most_tokens)) {
     fail(PF_INVALID_ARGUMENT, "capacity is ", tokens_out.size(), ", a round needs ", most_tokens);
   }
-  const std::lock_guard lock(engine_->mutex());
   if (failed_) fail(PF_INVALID_ARGUMENT, "the request failed in an earlier step and can only be closed");
-  size_t num_tokens = 0;
+  num_written_ = 0;
   if (finish_ == PF_FINISH_NONE && cancelled_) finish_ = PF_FINISH_CANCELLED;
-  if (finish_ == PF_FINISH_NONE) {
-    failed_ = true;  // until the step is through
-    const auto start = Clock::now();
-    const double passes_before = stats_.prefill_seconds + stats_.draft_seconds + stats_.verify_seconds;
-    report_.clear();
-    last_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
-    num_tokens = stats_.num_new_tokens > 0 ? round(tokens_out)
-                 : echoes_                 ? echo_prompt(tokens_out)
-                                           : first_token(tokens_out);
-    last_step_ = {.num_tokens = num_tokens,
-                  .num_new_tokens = stats_.num_new_tokens - last_step_.num_new_tokens,
-                  .num_accepted = stats_.num_accepted - last_step_.num_accepted};
-    const double passes = stats_.prefill_seconds + stats_.draft_seconds + stats_.verify_seconds - passes_before;
-    stats_.other_seconds += Timer::between(start, Clock::now()) - passes;
-    failed_ = false;
+  if (finish_ != PF_FINISH_NONE) return false;
+  failed_ = true;  // until the step is through
+  const WorkTimer timer(stats_);
+  report_.clear();
+  draft_ = place.draft;
+  tokens_out_ = tokens_out;
+  last_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
+  if (stats_.num_new_tokens == 0) {
+    num_written_ = echoes_ ? echo_prompt(tokens_out) : first_token(tokens_out);
+  } else if (begin_round(place.share)) {
+    return true;
   }
-  finish = finish_;
-  return num_tokens;
+  finish_step();
+  return false;
+}
+
+void Request::end_round(const Verified& pass) {
+  stats_.verify_seconds += pass.seconds;
+  const WorkTimer timer(stats_);
+  Logits logits = pass.logits;
+  logits.data = pass.logits.row(pass.first_row).data();
+  logits.num_rows = draft().tree.size() + 1;
+  finish_round({accept(logits), logits, {}, pass.first_row});
+  finish_step();
+}
+
+void Request::finish_step() {
+  last_step_ = {.num_tokens = num_written_,
+                .num_new_tokens = stats_.num_new_tokens - last_step_.num_new_tokens,
+                .num_accepted = stats_.num_accepted - last_step_.num_accepted};
+  failed_ = false;
+}
+
+void Request::fail_step(const char* message) noexcept {
+  room_.reset();
+  try {
+    error_ = message;
+  } catch (const std::bad_alloc&) {
+    error_.clear();
+  }
 }
 
 void Request::stop(size_t num_tokens) {
@@ -119,28 +172,41 @@ void Request::stop(size_t num_tokens) {
   finish_ = PF_FINISH_STOP;
 }
 
-size_t Request::round(std::span<pf_token> tokens_out) {
-  const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  Draft& drafted = engine_->workspace().draft;
-  speculation_.plan(tokens_, room_of_round(), drafted);
-  Reservation room(*sequence_, num_tokens + num_slots(drafted));
-  const std::optional<Verdict> verdict = runs_on_device() ? decide_on_device() : decide_on_host();
-  if (!verdict) {
-    finish_ = PF_FINISH_CANCELLED;
-    return 0;
+bool Request::begin_round(const PassShare& share) {
+  speculation_.plan(tokens_, room_of_round(), share, draft());
+  room_.emplace(*sequence_, static_cast<int32_t>(tokens_.size()) + num_slots(draft()));
+  std::optional<Verdict> verdict;
+  if (runs_on_device()) {
+    verdict = decide_on_device();
+  } else if (speculation_.draft(round_so_far(), draft(), stats_)) {
+    if (!verifies_on_device(draft().tree)) return true;
+    verdict = verify_on_device(draft());
   }
-  const Accepted& accepted = verdict->accepted;
-  const int32_t num_draft_cached = compact_caches(accepted);
-  const size_t num_emitted = emit(*verdict, tokens_out);
-  if (speculation_.reads_hidden()) observe(accepted, static_cast<int32_t>(num_emitted));
+  if (verdict) {
+    finish_round(*verdict);
+  } else {
+    finish_ = PF_FINISH_CANCELLED;
+    room_.reset();
+  }
+  return false;
+}
+
+TreePass Request::rows_to_verify() const noexcept { return verification_rows(tokens_.back(), draft().tree); }
+
+void Request::finish_round(const Verdict& verdict) {
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const Draft& drafted = draft();
+  const int32_t num_draft_cached = compact_caches(verdict.accepted);
+  num_written_ = emit(verdict, tokens_out_);
+  if (speculation_.reads_hidden()) observe(verdict, static_cast<int32_t>(num_written_));
   ++stats_.num_rounds;
   stats_.num_drafted += drafted.tree.size();
   // Neither cache has the last token emitted.
   const auto num_kept = static_cast<int32_t>(tokens_.size()) - 1;
-  speculation_.record(drafted, accepted, std::span<const int32_t>(tokens_).subspan(num_tokens),
+  speculation_.record(drafted, verdict.accepted, std::span<const int32_t>(tokens_).subspan(num_tokens),
                       std::min(num_draft_cached, num_kept), stats_);
-  room.commit(num_kept, speculation_.num_draft_retained());
-  return num_emitted;
+  room_->commit(num_kept, speculation_.num_draft_retained());
+  room_.reset();
 }
 
 Speculation::Round Request::round_so_far() noexcept {
@@ -151,23 +217,10 @@ Speculation::Round Request::round_so_far() noexcept {
           .cancelled = cancelled_};
 }
 
-std::optional<Request::Verdict> Request::decide_on_host() {
-  Draft& drafted = engine_->workspace().draft;
-  if (!speculation_.draft(round_so_far(), drafted, stats_)) return std::nullopt;
-  if (verifies_on_device(drafted.tree)) return verify_on_device(drafted);
-  Logits logits;
-  {
-    const Timer timer(stats_.verify_seconds);
-    logits = verify(engine_->target(), sequence_->block_table(), static_cast<int32_t>(tokens_.size()) - 1,
-                    tokens_.back(), drafted.tree, speculation_.reads_hidden());
-  }
-  return Verdict{accept(logits), logits, {}};
-}
-
 // Of each token emitted but the last, the row that gave it, and of the token before them.
-void Request::observe(const Accepted& accepted, int32_t num_emitted) {
-  std::array<int32_t, TokenTree::kMaxTokens + 1> rows{0};
-  for (int32_t i = 1; i < num_emitted; ++i) rows[i] = accepted.path[i - 1] + 1;
+void Request::observe(const Verdict& verdict, int32_t num_emitted) {
+  std::array<int32_t, TokenTree::kMaxTokens + 1> rows{verdict.first_row};
+  for (int32_t i = 1; i < num_emitted; ++i) rows[i] = verdict.first_row + verdict.accepted.path[i - 1] + 1;
   speculation_.observe({.hidden = engine_->target().hidden(),
                         .rows = {rows.data(), size_t(num_emitted)},
                         .position = static_cast<int32_t>(tokens_.size()) - 1 - num_emitted,
@@ -201,20 +254,17 @@ pf_decision Request::decision() const noexcept {
 
 Accepted Request::accept(const Logits& target) {
   Workspace& workspace = engine_->workspace();
-  const Verification verification{.tree = workspace.draft.tree,
-                                  .target = target,
-                                  .num_ids = engine_->num_ids(),
-                                  .tokens = tokens_,
-                                  .chooser = chooser_};
+  const Verification verification{
+      .tree = draft().tree, .target = target, .num_ids = engine_->num_ids(), .tokens = tokens_, .chooser = chooser_};
   if (chooser_.is_greedy()) return accept_greedy(verification);
   if (typical_.epsilon > 0) return accept_typical(verification, typical_, random_, workspace.distribution);
-  return accept_sampled(verification, workspace.draft.distributions, random_, workspace.distribution);
+  return accept_sampled(verification, draft().distributions, random_, workspace.distribution);
 }
 
 // Moves the accepted path behind the sequence in both caches; returns how many tokens, path included, the draft's
 // holds.
 int32_t Request::compact_caches(const Accepted& accepted) {
-  const Draft& drafted = engine_->workspace().draft;
+  const Draft& drafted = draft();
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   const std::span<const int32_t> path(accepted.path.data(), accepted.num_accepted);
   compact(engine_->target().cache(), sequence_->block_table(), num_tokens, path);
@@ -233,7 +283,7 @@ int32_t Request::compact_caches(const Accepted& accepted) {
 
 size_t Request::emit(const Verdict& verdict, std::span<pf_token> tokens_out) {
   const Accepted& accepted = verdict.accepted;
-  const TokenTree& tree = engine_->workspace().draft.tree;
+  const TokenTree& tree = draft().tree;
   const double seconds = Timer::between(opened_, Clock::now());
   const pf_origin last = tree.size() == 0                                                        ? PF_ORIGIN_PLAIN
                          : tree.next_child(accepted.last(), accepted.last()) == TokenTree::kNone ? PF_ORIGIN_BONUS

@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "accept.h"
 #include "engine.h"
+#include "model/tree_pass.h"
 #include "pilotfish.h"
 #include "sampling/logprob_report.h"
 #include "sampling/random_stream.h"
@@ -30,6 +32,34 @@ class Request {
 
   // Writes the tokens of one round; `finish` is the reason if these were the last ones.
   size_t step(std::span<pf_token> tokens_out, pf_finish& finish);
+
+  // The same in parts, for requests that share a pass (batch.h). The engine's mutex is held throughout.
+  struct Place {
+    int32_t draft = 0;  // of the workspace's, the one to use
+    PassShare share = {};
+  };
+  // Does everything, or all up to the verification of what it drafted: true if that is missing.
+  bool begin_step(std::span<pf_token> tokens_out, const Place& place);
+  TreePass rows_to_verify() const noexcept;
+  struct Verified {
+    const Logits& logits;  // of the pass that verified
+    int32_t first_row;     // of it, the rows of this request
+    double seconds;
+  };
+  void end_round(const Verified& pass);
+  size_t num_written() const noexcept { return num_written_; }
+  pf_finish finish() const noexcept { return finish_; }
+  // Why a part threw, for error().
+  void fail_step(const char* message) noexcept;
+  // Whether the next step drafts, and does not run the prompt.
+  bool drafts_next() const noexcept { return stats_.num_new_tokens > 0 && finish_ == PF_FINISH_NONE && !failed_; }
+  bool reads_hidden() const noexcept { return speculation_.reads_hidden(); }
+  std::span<const int32_t> block_table() const noexcept { return sequence_->block_table(); }
+  int32_t context() const noexcept { return static_cast<int32_t>(tokens_.size()) - 1; }
+  Engine& engine() const noexcept { return *engine_; }
+  // Of the last step that failed in a batch.
+  const char* error() const noexcept { return error_.c_str(); }
+
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
   // Ends the request after the first num_tokens of the last step.
   void stop(size_t num_tokens);
@@ -52,7 +82,8 @@ class Request {
   size_t echo_prompt(std::span<pf_token> tokens_out);
   // Logits [num_rows] of the prompt's tokens after the first num_cached.
   Logits run_prompt(int32_t num_cached, int32_t num_rows);
-  size_t round(std::span<pf_token> tokens_out);
+  // As begin_step().
+  bool begin_round(const PassShare& share);
   // Rows that the cache still has slots for, and tokens that the output needs besides the target's own.
   TreeLimits room_of_round() const noexcept;
   // What the target made of a draft. A round on the device gives the log-probabilities of the tokens that follow its
@@ -61,10 +92,15 @@ class Request {
     Accepted accepted;
     std::optional<Logits> logits;
     std::span<const float> logprobs;
+    int32_t first_row = 0;  // of the pass's hidden rows
   };
-  // These take the draft from the workspace. None if the request was cancelled meanwhile.
-  std::optional<Verdict> decide_on_host();
+  // None if the request was cancelled meanwhile.
   std::optional<Verdict> decide_on_device();
+  // Accepts, emits and commits.
+  void finish_round(const Verdict& verdict);
+  void finish_step();
+  // What the round drafts, in the workspace.
+  Draft& draft() const noexcept { return engine_->workspace().drafts[draft_]; }
   bool runs_on_device() const noexcept;
   bool grows_on_device() const noexcept;
   // Whether the device can choose and accept what was drafted.
@@ -76,7 +112,7 @@ class Request {
   Speculation::Round round_so_far() noexcept;
   Accepted accept(const Logits& target);
   // Hands the streams of the rows behind what a round emitted to the head.
-  void observe(const Accepted& accepted, int32_t num_emitted);
+  void observe(const Verdict& verdict, int32_t num_emitted);
   int32_t compact_caches(const Accepted& accepted);
   // Appends the accepted tokens and the one after them, up to whatever ends the request.
   size_t emit(const Verdict& verdict, std::span<pf_token> tokens_out);
@@ -99,6 +135,11 @@ class Request {
   Speculation speculation_;
   std::optional<Engine::OpenSequence> sequence_;
   std::atomic<bool> cancelled_{false};
+  std::optional<Reservation> room_;  // of the round
+  int32_t draft_ = 0;
+  std::span<pf_token> tokens_out_;  // of the step
+  size_t num_written_ = 0;
+  std::string error_;
   bool failed_ = false;
   int32_t num_echoed_ = 0;  // tokens of the prompt that steps have written
   Step last_step_;

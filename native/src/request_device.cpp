@@ -16,12 +16,11 @@ bool Request::runs_on_device() const noexcept {
 
 bool Request::grows_on_device() const noexcept {
   return speculation_.plans_tree() &&
-         engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(),
-                                        engine_->workspace().draft.max_draft_rows);
+         engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), draft().max_draft_rows);
 }
 
 std::optional<Request::Verdict> Request::decide_on_device() {
-  Draft& drafted = engine_->workspace().draft;
+  Draft& drafted = draft();
   const auto began = Clock::now();
   if (!speculation_.prepare_chain(round_so_far(), drafted, stats_)) return std::nullopt;
   const TreeLimits limits = speculation_.limits();

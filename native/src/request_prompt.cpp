@@ -27,7 +27,7 @@ size_t Request::first_token(std::span<pf_token> tokens_out) {
     return 0;
   }
   stats_.num_prefilled_target = num_tokens - num_cached;
-  engine_->workspace().draft.clear({0, 0}, 0);
+  draft().clear({0, 0}, 0);
   const size_t num_emitted = emit({accept(*logits), logits, {}}, tokens_out);
   room.commit(num_tokens, sequence_->num_draft_tokens());
   return num_emitted;
@@ -56,7 +56,7 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
     write(num_emitted, id, report_.add(logits.row(num_echoed_ - 1 - num_cached), id));
   }
   if (num_cached + num_rows == num_tokens) {
-    engine_->workspace().draft.clear({0, 0}, 0);
+    draft().clear({0, 0}, 0);
     const Logits last{.data = logits.row(num_rows - 1).data(), .num_rows = 1, .width = logits.width};
     num_emitted += emit({accept(last), last, {}}, tokens_out.subspan(num_emitted));
   }

@@ -83,7 +83,7 @@ int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
   return std::max(first_token_, (num_tokens - window_.fresh) / kBlockSize * kBlockSize);
 }
 
-void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out) {
+void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
@@ -94,7 +94,8 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, Draft& 
                    .num_remaining = max_tokens_ - num_tokens,
                    .draft = {},
                    .head = {},
-                   .lookup = {}};
+                   .lookup = {},
+                   .share = share};
   const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
   if (choice_.draft) {
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);

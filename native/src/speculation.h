@@ -63,7 +63,7 @@ class Speculation {
     const std::atomic<bool>& cancelled;
   };
   // Decides what to draft next and clears `out` for it, within the room that the round has.
-  void plan(std::span<const int32_t> tokens, TreeLimits most, Draft& out);
+  void plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out);
   // Drafts it. False if the request was cancelled meanwhile.
   bool draft(const Round& round, Draft& out, pf_stats& stats);
   // Whether what is planned is a chain of the draft model or of a head's decoder layer alone, or nothing: what a device

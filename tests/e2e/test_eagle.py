@@ -106,6 +106,17 @@ def test_greedy_tokens_are_plain_decodings(engine: Engine, drafting: dict[str, A
         assert 0.02 * num_drafted < num_accepted < num_drafted
 
 
+@pytest.mark.parametrize("drafting", DRAFTING[:4], ids=str)
+def test_in_shared_passes_drafts_are_the_same(engine: Engine, drafting: dict[str, Any]) -> None:
+    """Each request's head reads its own rows of the pass: it accepts as much as alone."""
+    options = {"max_new_tokens": NEW_TOKENS, "source": "head", "reuse_prefix": False} | drafting
+    alone = [engine.generate(prompt, **options) for prompt in prompts()]
+    together = engine.generate_batch(prompts(), **options)
+    assert [(result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in together] == [
+        (result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in alone
+    ]
+
+
 def test_turns_reuse_the_heads_cache(engine: Engine) -> None:
     """A conversation drafts the same with and without reuse; a turn runs its own tokens and those before them that the
     head has not read: of the last rounds."""

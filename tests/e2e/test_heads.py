@@ -157,6 +157,17 @@ def test_an_echoed_prompt_is_drafted_after(engine: Engine) -> None:
     assert (stream.stats.num_rounds, stream.stats.num_accepted) == (again.stats.num_rounds, again.stats.num_accepted)
 
 
+@pytest.mark.parametrize("drafting", DRAFTING[:5], ids=str)
+def test_in_shared_passes_drafts_are_the_same(engine: Engine, drafting: dict[str, Any]) -> None:
+    """Each request's head reads its own rows of the pass: it accepts as much as alone."""
+    options = {"max_new_tokens": NEW_TOKENS, "source": "head", "reuse_prefix": False} | drafting
+    alone = [engine.generate(prompt, **options) for prompt in prompts()]
+    together = engine.generate_batch(prompts(), **options)
+    assert [(result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in together] == [
+        (result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in alone
+    ]
+
+
 def test_requests_take_turns(engine: Engine) -> None:
     """Streams of one request are not those of another, whichever ran the target last."""
     options: dict[str, Any] = {"max_new_tokens": 24, "source": "head", "num_draft_tokens": 3}

@@ -243,6 +243,36 @@ void test_rows_that_are_worth_verifying() {
   CHECK_EQ(controller.num_worth(hopeless), 0);
 }
 
+// A pass costs each of those who share it its part, and whoever puts further rows into it all that they add.
+void test_requests_that_share_a_pass() {
+  const RoundCosts costs = simulation::costs(0.03);
+  RoundState alone = state(), shared = state();
+  shared.share = {.num_requests = 4, .num_other_rows = 3};
+  alone.most_drafted = shared.most_drafted = alone.draft.num_levels = shared.draft.num_levels = 0;
+  CHECK_NEAR(Controller(costs, kAutoChoice, 100, 100).plan(alone).seconds, 1, 1e-9);
+  CHECK_NEAR(Controller(costs, kAutoChoice, 100, 100).plan(shared).seconds, 1.15 / 4, 1e-9);
+  const DraftChoice two{false, false, true, 2};
+  RoundState pinned = state();
+  pinned.share = shared.share;
+  const double drafting = costs.draft->drafting(1, 2, 1, 99);
+  CHECK_NEAR(Controller(costs, two, 100, 100).plan(pinned).seconds, 1.325 - 0.75 * 1.15 + drafting, 1e-9);
+
+  // Where four rows cost as much as one and eight do not, less is worth a row in company.
+  TokenTree tree;
+  int32_t last = TokenTree::kRoot;
+  for (const float prob : {0.9f, 0.8f, 0.5f, 0.3f, 0.3f}) last = tree.add(last + 1, last, prob);
+  const auto num_worth = [&](const pilotfish::PassShare& share) {
+    Controller controller(costs, kAutoChoice, 100, 100);
+    RoundState round = state();
+    round.share = share;
+    controller.plan(round);
+    return controller.num_worth(tree);
+  };
+  CHECK(num_worth({.num_requests = 4, .num_other_rows = 3}) < num_worth({}));
+  CHECK(num_worth({.num_requests = 4, .num_other_rows = 3}) > 0);
+  CHECK(num_worth({.num_requests = 2, .num_other_rows = 1}) >= num_worth({.num_requests = 4, .num_other_rows = 3}));
+}
+
 }  // namespace
 
 int main() {
@@ -257,5 +287,6 @@ int main() {
   test_pinned_choices();
   test_rounds_without_room();
   test_rows_that_are_worth_verifying();
+  test_requests_that_share_a_pass();
   return check::result();
 }

@@ -61,6 +61,13 @@ void test_sequences_multiply_the_cache() {
   const pf_engine_info three = plan_memory(kPair, options);
   CHECK_EQ(three.num_blocks, 3 * one.num_blocks);
   CHECK_EQ(three.target_cache_bytes, 3 * one.target_cache_bytes);
+  // They share passes: of each but the first one more row of the target's logits, and what it drafts is kept apart.
+  const uint64_t logits = 4 * kPair.target.num_logits;
+  const uint64_t drafted = options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
+  CHECK_EQ(three.activation_bytes, one.activation_bytes + 2 * (logits + drafted));
+  options.num_sequences = 17;
+  const pf_engine_info many = plan_memory(kPair, options);
+  CHECK_EQ(many.activation_bytes, one.activation_bytes + 15 * (logits + drafted));
 }
 
 void test_a_budget_shortens_the_context_no_more_than_needed() {

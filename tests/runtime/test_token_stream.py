@@ -15,7 +15,9 @@ from tiny_bundles import byte_tokenizer
 
 from pilotfish.bindings import Finish, Origin, RequestOptions, RequestStats, Token
 from pilotfish.runtime import TokenStream, token_stream
+from pilotfish.runtime import rounds as rounds_module
 from pilotfish.runtime.manifest import Manifest, TokenizerEntry
+from pilotfish.runtime.rounds import Rounds
 from pilotfish.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(Manifest(folder, {}, entry, None, ()))
 
 
-class Rounds:
+class NativeRounds:
     """Stands for the native calls: gives out the ids in rounds of the given sizes."""
 
     def __init__(self, ids: Sequence[int], sizes: Sequence[int], finish: Finish) -> None:
@@ -76,13 +78,18 @@ class Rounds:
         self.is_cancelled = True
 
 
-def open_stream(tokenizer: Tokenizer, rounds: Rounds, stops: Sequence[str] = ()) -> TokenStream:
+def replace_calls(patch: pytest.MonkeyPatch, native: NativeRounds) -> None:
+    for module in (token_stream, rounds_module):
+        patch.setattr(module, "calls", native)
+
+
+def open_stream(tokenizer: Tokenizer, rounds: NativeRounds, stops: Sequence[str] = ()) -> TokenStream:
     options: Any = dict.fromkeys(RequestOptions.__dataclass_fields__, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_stream, "calls", rounds)
+        replace_calls(patch, rounds)
         return TokenStream(
             None,  # type: ignore[arg-type]
-            threading.RLock(),
+            Rounds(1),
             tokenizer,
             ids=np.zeros(1, np.int32),
             request=RequestOptions(**options),
@@ -90,9 +97,9 @@ def open_stream(tokenizer: Tokenizer, rounds: Rounds, stops: Sequence[str] = ())
         )
 
 
-def run(tokenizer: Tokenizer, rounds: Rounds, stops: Sequence[str] = ()) -> list[Event]:
+def run(tokenizer: Tokenizer, rounds: NativeRounds, stops: Sequence[str] = ()) -> list[Event]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_stream, "calls", rounds)
+        replace_calls(patch, rounds)
         return list(open_stream(tokenizer, rounds, stops))
 
 
@@ -102,7 +109,7 @@ def run(tokenizer: Tokenizer, rounds: Rounds, stops: Sequence[str] = ()) -> list
 @example(text="漢" * 9, sizes=[2, 5])
 def test_the_deltas_are_the_text_byte_for_byte(tokenizer: Tokenizer, text: str, sizes: list[int]) -> None:
     ids = tokenizer.encode_rendered(text)
-    events = run(tokenizer, Rounds(ids, sizes, Finish.EOS))
+    events = run(tokenizer, NativeRounds(ids, sizes, Finish.EOS))
     assert b"".join(event.text.encode() for event in events) == text.encode()
     assert [event.token_id for event in events] == ids
     assert [event.finish_reason for event in events] == [None] * (len(ids) - 1) + ["eos"]
@@ -117,7 +124,7 @@ def test_the_deltas_are_the_text_byte_for_byte(tokenizer: Tokenizer, text: str, 
 @given(text=TEXTS.filter(bool), sizes=ROUNDS, stop=st.text(st.sampled_from("aé漢" + EMOJI), min_size=1, max_size=3))
 def test_a_stop_string_cuts_wherever_rounds_end(tokenizer: Tokenizer, text: str, sizes: list[int], stop: str) -> None:
     ids = tokenizer.encode_rendered(text)
-    rounds = Rounds(ids, sizes, Finish.LENGTH)
+    rounds = NativeRounds(ids, sizes, Finish.LENGTH)
     events = run(tokenizer, rounds, [stop])
     assert "".join(event.text for event in events) == text.split(stop, maxsplit=1)[0]
     assert events[-1].finish_reason == ("stop" if stop in text else "length")
@@ -133,13 +140,13 @@ def test_any_bytes_give_the_same_text_whatever_the_rounds(
     tokenizer: Tokenizer, ids: list[int], sizes: list[int]
 ) -> None:
     """Also bytes that spell nothing, and special tokens between them."""
-    texts = ["".join(event.text for event in run(tokenizer, Rounds(ids, by, Finish.EOS))) for by in (sizes, [1])]
+    texts = ["".join(event.text for event in run(tokenizer, NativeRounds(ids, by, Finish.EOS))) for by in (sizes, [1])]
     assert texts[0] == texts[1] == tokenizer.decode(ids)
 
 
 def test_every_event_of_a_round_is_out_before_the_next_one_begins(tokenizer: Tokenizer) -> None:
     """Tokens that belong together, such as a tag and what follows it, are never lost or merged in one delta."""
-    rounds = Rounds(tokenizer.encode_rendered("</think>{}done"), [10, 4], Finish.EOS)
+    rounds = NativeRounds(tokenizer.encode_rendered("</think>{}done"), [10, 4], Finish.EOS)
     events = run(tokenizer, rounds)
     assert [event.text for event in events] == list("</think>{}done")
     assert [event.seconds for event in events] == [1] * 10 + [2] * 4
@@ -147,8 +154,8 @@ def test_every_event_of_a_round_is_out_before_the_next_one_begins(tokenizer: Tok
 
 @pytest.mark.parametrize("num_before", [1, 4, 5, 9])
 def test_after_cancel_no_round_is_run(tokenizer: Tokenizer, num_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = Rounds(range(65, 90), [4], Finish.LENGTH)
-    monkeypatch.setattr(token_stream, "calls", rounds)
+    rounds = NativeRounds(range(65, 90), [4], Finish.LENGTH)
+    replace_calls(monkeypatch, rounds)
     stream = open_stream(tokenizer, rounds)
     events = [next(stream) for _ in range(num_before)]
     num_rounds = rounds.num_rounds

@@ -63,7 +63,8 @@ void Controller::remember(DraftMemory& memory) const noexcept {
 
 RoundPlan Controller::plan(const RoundState& state) noexcept {
   context_ = state.num_tokens - 1;
-  plain_seconds_ = costs_.verify.at(1, context_);
+  share_ = state.share;
+  plain_seconds_ = verifying(1);
   most_drafted_ = state.most_drafted;
   rate_ = std::max(tokens_.mean() / cost_.mean(), 1.0f) / plain_seconds_;
   if (choice_.num_tokens != DraftChoice::kAsManyAsPay) {
@@ -96,7 +97,7 @@ Controller::Arm Controller::lookup_arm(const RoundState& state) const noexcept {
   const auto most = std::min<int32_t>(state.lookup.size(), choice_.lookup ? state.most_drafted : 0);
   for (int32_t i = 0; i < most; ++i) {
     tokens += state.lookup[i].path_prob;
-    const double seconds = costs_.verify.at(i + 2, context_);
+    const double seconds = verifying(i + 2);
     if (tokens / seconds > best.rate) {
       best = {{.num_lookup = i + 1, .tokens = tokens, .seconds = seconds}, tokens / seconds};
     }
@@ -150,7 +151,7 @@ Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState
     if (length > std::min({reach.num_levels, state.most_drafted, kLongestPlannedChain})) break;
     for (; depth < length; ++depth) tokens += path *= accepted;
     const double seconds =
-        costs_.verify.at(1 + length, context_) + track.costs().drafting(1, length, 1, reach.context + reach.num_behind);
+        verifying(1 + length) + track.costs().drafting(1, length, 1, reach.context + reach.num_behind);
     const double rate = tokens / (seconds + catch_up.seconds_a_round);
     if (rate <= best.rate) continue;
     best = {{.source = track.source(),
@@ -168,7 +169,7 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   const int32_t most = std::min(choice_.num_tokens, state.most_drafted);
   if (choice_.lookup) plan.num_lookup = std::min<int32_t>(state.lookup.size(), most);
   for (int32_t i = 0; i < plan.num_lookup; ++i) plan.tokens += state.lookup[i].path_prob;
-  plan.seconds = costs_.verify.at(1 + plan.num_lookup, context_);
+  plan.seconds = verifying(1 + plan.num_lookup);
   if (tracks_.empty()) return plan;
   const SourceTrack& track = tracks_.front();
   plan.source = track.source();
@@ -178,7 +179,7 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   plan.num_draft = plan.num_levels > 0 ? num_left : 0;
   if (plan.num_draft <= 0) return plan;
   plan.tokens += track.accepted();
-  plan.seconds = costs_.verify.at(1 + std::min(plan.num_lookup + plan.num_draft, most), context_) +
+  plan.seconds = verifying(1 + std::min(plan.num_lookup + plan.num_draft, most)) +
                  track.costs().drafting(reach.num_behind, plan.num_levels, 1, reach.context);
   return plan;
 }
@@ -188,6 +189,13 @@ Controller::CatchUp Controller::catching_up(const SourceTrack& track, const Roun
   const double usual = track.costs().begin.at(1, state.reach(track.source()).context);
   const double seconds = std::max(begin_seconds(track, state) - usual, 0.0);
   return {seconds, seconds / std::max(state.num_remaining / (1 + track.accepted()), 1.0f)};
+}
+
+double Controller::verifying(int32_t num_rows) const noexcept {
+  const double seconds = costs_.verify.at(share_.num_other_rows + num_rows, context_);
+  if (share_.num_requests == 1) return seconds;
+  const double of_others = 1 - 1.0 / share_.num_requests;
+  return seconds - of_others * costs_.verify.at(share_.num_other_rows + 1, context_);
 }
 
 double Controller::begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept {
@@ -204,8 +212,8 @@ const SourceTrack* Controller::find_track(Source source) const noexcept {
 
 double Controller::record(const RoundResult& result) noexcept {
   const auto num_tokens = static_cast<float>(result.accepted.size() + 1);
-  const double verifying = costs_.verify.at(1 + static_cast<int32_t>(result.tree.size()), context_);
-  double seconds = verifying;
+  const double verified = verifying(1 + static_cast<int32_t>(result.tree.size()));
+  double seconds = verified;
   const bool has_drafted = result.num_caught_up > 0;
   if (has_drafted) {
     SourceTrack& track = *find_track(planned_.source);
@@ -214,7 +222,7 @@ double Controller::record(const RoundResult& result) noexcept {
     seconds += costs.begin.at(result.num_caught_up, begin_context_) - drafting;
     for (const int32_t num_rows : result.level_rows) drafting += costs.level.at(num_rows, draft_context_);
     seconds += drafting;
-    track.record_round(num_tokens - 1, (verifying + drafting) / plain_seconds_);
+    track.record_round(num_tokens - 1, (verified + drafting) / plain_seconds_);
     record_guesses(track.rates(), result);
   }
   const double cost = seconds / plain_seconds_;

@@ -42,12 +42,19 @@ struct Reach {
   int32_t context = 0;     // tokens that it sees before those
 };
 
+// A pass that verifies for several requests: how many, and what they have put into it or will at least.
+struct PassShare {
+  int32_t num_requests = 1;
+  int32_t num_other_rows = 0;
+};
+
 struct RoundState {
   int32_t num_tokens;     // of the sequence
   int32_t most_drafted;   // tokens that the round may draft in all
   int32_t num_remaining;  // tokens that the output may still get
   Reach draft, head;
   std::span<const TreeToken> lookup;  // what was found, the likeliest path first
+  PassShare share = {};
 
   const Reach& reach(Source source) const noexcept { return source == Source::kHead ? head : draft; }
 };
@@ -118,6 +125,9 @@ class Controller final : public DraftPace {
   // What the rest of the round goes by, where a source is to draft.
   void begin_draft(const RoundPlan& plan, const RoundState& state) noexcept;
   CatchUp catching_up(const SourceTrack& track, const RoundState& state) const noexcept;
+  // What a pass costs the request that has num_rows rows in it: an equal part of what it takes with one row of each,
+  // and all that further rows add. What time is worth to one of them is then what it is worth to all.
+  double verifying(int32_t num_rows) const noexcept;
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Sorts the probabilities of paths.
@@ -146,6 +156,7 @@ class Controller final : public DraftPace {
   int32_t begin_context_ = 0;  // of the source's first pass
   int32_t draft_context_ = 0;  // of its further ones
   int32_t most_drafted_ = 0;
+  PassShare share_;
 };
 
 }  // namespace pilotfish

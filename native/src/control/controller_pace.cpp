@@ -22,7 +22,7 @@ Controller::Rows Controller::rows_worth(std::span<float> path_probs) const noexc
   const auto most = std::min<int32_t>(path_probs.size(), most_drafted_);
   for (int32_t i = 0; i < most; ++i) {
     tokens += path_probs[i];
-    const double seconds = costs_.verify.at(i + 2, context_) - plain_seconds_;
+    const double seconds = verifying(i + 2) - plain_seconds_;
     const double gain = tokens - rate_ * seconds;
     if (gain > best.gain) best = {i + 1, gain};
   }

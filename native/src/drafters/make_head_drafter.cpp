@@ -4,12 +4,13 @@
 
 #include "drafters/eagle_drafter.h"
 #include "drafters/last_row_drafter.h"
+#include "options.h"
 
 namespace pilotfish {
 
 int32_t max_hidden_rows(const Manifest& manifest, const pf_engine_options& options) noexcept {
   if (!manifest.head) return 0;
-  const int32_t num_verified = options.max_draft_tokens + 1;
+  const int32_t num_verified = max_verified_rows(options);
   return manifest.head->has_layer() ? std::max(options.prefill_chunk, num_verified) : num_verified;
 }
 

@@ -9,6 +9,7 @@
 #include "lookup/lookup_store.h"
 #include "memory/cuda_memory_plan.h"
 #include "memory/kv_blocks.h"
+#include "options.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -33,12 +34,13 @@ uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_out
   return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
 }
 
-// Processed distributions: ids and probabilities of every drafted position, and two of the target's; and a row of the
-// draft's or head's logits in the order of ids where they are not.
-uint64_t distribution_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
+// Processed distributions: ids and probabilities of every position that requests drafted who share a pass, and two of
+// the target's; and a row of the draft's or head's logits in the order of ids where they are not.
+uint64_t distribution_bytes(const Manifest& manifest, const pf_engine_options& options) {
   const uint64_t num_maps = (manifest.draft && !manifest.draft->logit_ids.empty() ? 1 : 0) +
                             (manifest.head && !manifest.head->logit_ids.empty() ? 1 : 0);
-  const uint64_t num_rows = uint64_t(max_draft_tokens + 2) * 2 + num_maps;
+  const uint64_t num_drafted = uint64_t(max_together(options)) * options.max_draft_tokens;
+  const uint64_t num_rows = (num_drafted + 2) * 2 + num_maps;
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
@@ -56,9 +58,10 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
     return cuda_activation_bytes(manifest, {num_rows, num_outputs, max_context, num_sms}, options.max_draft_tokens) +
            head_buffer_bytes(manifest, options);
   }
-  const auto of = [&](const ModelEntry& model) { return pass_bytes(model, num_rows, num_outputs); };
-  return of(manifest.target) + (manifest.draft ? of(*manifest.draft) : 0) +
-         distribution_bytes(manifest, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
+  const int32_t num_verified = max_verified_rows(options);
+  return pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified) +
+         (manifest.draft ? pass_bytes(*manifest.draft, num_rows, num_outputs) : 0) +
+         distribution_bytes(manifest, options) + head_buffer_bytes(manifest, options);
 }
 
 // What depends neither on the context nor on the rows of a prompt's pass.

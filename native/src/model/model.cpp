@@ -53,6 +53,7 @@ Model::Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded)
       weights_(std::move(loaded.weights)),
       session_(std::move(loaded.session)),
       buffers_({.max_rows = limits.max_rows,
+                .max_seqs = limits.max_seqs,
                 .max_blocks = most_blocks(limits),
                 .max_outputs = limits.max_outputs,
                 .max_hidden = limits.max_hidden,
@@ -60,12 +61,14 @@ Model::Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded)
                session_->device()),
       ids_(input("input_ids", kInt32, buffers_.input_ids.data(), limits.max_rows)),
       positions_(input("position_ids", kInt32, buffers_.position_ids.data(), limits.max_rows)),
+      seq_starts_(input("seq_starts", kInt32, buffers_.seq_starts.data(), limits.max_seqs + 1)),
+      context_lens_(input("context_lens", kInt32, buffers_.context_lens.data(), limits.max_seqs)),
+      block_table_(input("block_table", kInt32, buffers_.block_table.data(), limits.max_seqs, most_blocks(limits))),
       tree_mask_(input("tree_mask", kUint64, buffers_.tree_mask.data(), limits.max_rows)),
       output_rows_(input("output_rows", kInt32, buffers_.output_rows.data(), limits.max_outputs)),
       logits_(*session_, "logits", RowPort::Kind::kOutput,
               {kFloat, buffers_.bound_logits(), num_logits_, limits.max_outputs}) {
   cache_.emplace(session_->ort(), session_->binding(), entry, limits.num_blocks, limits.block_size, session_->device());
-  bind_fixed_inputs();
   if (limits.max_hidden > 0) {
     hidden_.emplace(*session_, entry.taps, entry.hidden_size, limits.max_hidden,
                     buffers_.bound(buffers_.hidden_rows.data()));
@@ -104,24 +107,17 @@ void Model::try_pass() {
            .num_outputs = std::min(num_rows, limits_.max_outputs)});
 }
 
-RowPort Model::input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows) {
-  return {*session_, name, RowPort::Kind::kInput, {type, buffers_.bound(host), 0, max_rows}};
-}
-
-void Model::bind_fixed_inputs() {
-  const auto bind = [this](const char* name, std::span<int32_t> data, std::span<const int64_t> shape) {
-    const Ort& ort = session_->ort();
-    fixed_inputs_.push_back(session_->tensor(buffers_.bound(data.data()), data.size_bytes(), shape, kInt32));
-    ort.check(ort_abi::BindInput(ort.api(), session_->binding(), name, fixed_inputs_.back().get()));
-  };
-  bind("seq_starts", buffers_.seq_starts, std::array<int64_t, 1>{2});
-  bind("context_lens", buffers_.context_lens, std::array<int64_t, 1>{1});
-  bind("block_table", buffers_.block_table, std::array<int64_t, 2>{1, most_blocks(limits_)});
+RowPort Model::input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows,
+                     int32_t num_columns) {
+  return {*session_, name, RowPort::Kind::kInput, {type, buffers_.bound(host), num_columns, max_rows}};
 }
 
 void Model::bind(const PassShape& shape, int32_t first_output) {
   ids_.bind(shape.num_rows);
   positions_.bind(shape.num_rows);
+  seq_starts_.bind(shape.num_seqs + 1);
+  context_lens_.bind(shape.num_seqs);
+  block_table_.bind(shape.num_seqs);
   tree_mask_.bind(shape.is_causal ? 0 : shape.num_rows);
   output_rows_.bind(shape.num_outputs);
   logits_.bind(shape.num_outputs, first_output);
@@ -144,20 +140,28 @@ void Model::carry_on(const int32_t* device_rows, int32_t num_rows) {
 void Model::set_inputs(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(num_rows >= 1 && num_rows <= limits_.max_rows && pass.num_outputs <= limits_.max_outputs);
-  assert(pass.num_outputs <= num_rows && pass.block_table.size() <= buffers_.block_table.size());
+  assert(pass.num_outputs <= num_rows);
   assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
   std::copy(pass.ids.begin(), pass.ids.end(), buffers_.input_ids.begin());
   std::iota(buffers_.position_ids.begin(), buffers_.position_ids.begin() + num_rows, pass.context);
   std::copy(pass.positions.begin(), pass.positions.end(), buffers_.position_ids.begin());
   std::copy(pass.tree_mask.begin(), pass.tree_mask.end(), buffers_.tree_mask.begin());
-  std::copy(pass.block_table.begin(), pass.block_table.end(), buffers_.block_table.begin());
   const auto last_rows = [num_rows](std::span<int32_t> rows, int32_t count) {
     std::iota(rows.begin(), rows.begin() + count, num_rows - count);
   };
   last_rows(buffers_.output_rows, pass.num_outputs);
   last_rows(buffers_.hidden_rows, pass.num_hidden);
-  buffers_.seq_starts[1] = num_rows;
-  buffers_.context_lens[0] = pass.context;
+  if (pass.sequences.empty()) return set_sequence(0, {num_rows, pass.block_table, pass.context});
+  assert(int32_t(pass.sequences.size()) <= limits_.max_seqs && pass.positions.size() == pass.ids.size());
+  for (size_t i = 0; i < pass.sequences.size(); ++i) set_sequence(static_cast<int32_t>(i), pass.sequences[i]);
+}
+
+void Model::set_sequence(int32_t index, const PassSequence& sequence) {
+  const size_t width = size_t(most_blocks(limits_));
+  assert(sequence.block_table.size() <= width);
+  std::copy(sequence.block_table.begin(), sequence.block_table.end(), buffers_.block_table.begin() + index * width);
+  buffers_.seq_starts[index + 1] = buffers_.seq_starts[index] + sequence.num_rows;
+  buffers_.context_lens[index] = sequence.context;
 }
 
 PassInputs Model::device_inputs() const noexcept {
@@ -179,7 +183,8 @@ void Model::start(const Pass& pass) {
   const PassShape shape{.num_rows = static_cast<int32_t>(pass.ids.size()),
                         .num_outputs = pass.num_outputs,
                         .num_hidden = pass.num_hidden,
-                        .is_causal = pass.tree_mask.empty()};
+                        .is_causal = pass.tree_mask.empty(),
+                        .num_seqs = std::max<int32_t>(1, pass.sequences.size())};
   bind(shape);
   set_inputs(pass);
   buffers_.upload();

@@ -38,14 +38,22 @@ struct Logits {
   const LikelyRow& likely_row(int32_t index) const { return likeliest[is_one_row ? 0 : index]; }
 };
 
+// The rows of one of the sequences of a pass.
+struct PassSequence {
+  int32_t num_rows;
+  std::span<const int32_t> block_table;
+  int32_t context;
+};
+
 struct Pass {
-  std::span<const int32_t> ids;          // [num_rows]
-  std::span<const int32_t> positions;    // [num_rows]; empty: context, context + 1, ...
-  std::span<const uint64_t> tree_mask;   // [num_rows]; empty: causal
-  std::span<const int32_t> block_table;  // covers context + num_rows tokens
-  int32_t context;                       // tokens in the cache before this pass
-  int32_t num_outputs;                   // the last rows, whose logits are wanted
-  int32_t num_hidden = 0;                // the last rows, whose residual streams are wanted
+  std::span<const int32_t> ids;                  // [num_rows]
+  std::span<const int32_t> positions;            // [num_rows]; empty: context, context + 1, ...
+  std::span<const uint64_t> tree_mask;           // [num_rows]; empty: causal
+  std::span<const int32_t> block_table;          // covers context + num_rows tokens
+  int32_t context;                               // tokens in the cache before this pass
+  int32_t num_outputs;                           // the last rows, whose logits are wanted
+  int32_t num_hidden = 0;                        // the last rows, whose residual streams are wanted
+  std::span<const PassSequence> sequences = {};  // several, in place of block_table and context; they need positions
 };
 
 struct ModelLimits {
@@ -56,6 +64,7 @@ struct ModelLimits {
   int32_t max_context;
   int32_t num_blocks;
   int32_t block_size;
+  int32_t max_seqs = 1;  // in one pass; only one on a device
 };
 
 // The same in the words of a device.
@@ -122,8 +131,9 @@ class Model {
   static Loaded load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
                      const std::filesystem::path& folder, const ModelEntry& entry, const ModelLimits& limits);
   Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded);
-  RowPort input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows);
-  void bind_fixed_inputs();
+  RowPort input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows,
+                int32_t num_columns = 0);
+  void set_sequence(int32_t index, const PassSequence& sequence);
   void bind(const PassShape& shape, int32_t first_output = 0);
   void try_pass();
 
@@ -134,10 +144,9 @@ class Model {
   const std::unique_ptr<Weights> weights_;  // nullptr: a head's
   const std::unique_ptr<Session> session_;
   PassBuffers buffers_;
-  RowPort ids_, positions_, tree_mask_, output_rows_, logits_;
+  RowPort ids_, positions_, seq_starts_, context_lens_, block_table_, tree_mask_, output_rows_, logits_;
   std::optional<HiddenRows> hidden_;
   std::optional<Features> features_;
-  std::vector<OrtValuePtr> fixed_inputs_;
   std::optional<KvCache> cache_;
 };
 

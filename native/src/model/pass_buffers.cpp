@@ -9,9 +9,9 @@ constexpr size_t aligned(size_t num_bytes) { return (num_bytes + kAlignment - 1)
 
 size_t input_bytes(const PassSizes& sizes) {
   constexpr size_t kInt = sizeof(int32_t);
-  return 2 * aligned(kInt * sizes.max_rows) + aligned(kInt * 2) + aligned(kInt) + aligned(kInt * sizes.max_blocks) +
-         aligned(kInt * sizes.max_outputs) + aligned(kInt * sizes.max_hidden) +
-         aligned(sizeof(uint64_t) * sizes.max_rows);
+  return 2 * aligned(kInt * sizes.max_rows) + aligned(kInt * (sizes.max_seqs + 1)) + aligned(kInt * sizes.max_seqs) +
+         aligned(kInt * sizes.max_seqs * sizes.max_blocks) + aligned(kInt * sizes.max_outputs) +
+         aligned(kInt * sizes.max_hidden) + aligned(sizeof(uint64_t) * sizes.max_rows);
 }
 
 }  // namespace
@@ -34,9 +34,9 @@ PassBuffers::PassBuffers(const PassSizes& sizes, std::shared_ptr<CudaDevice> dev
   }
   input_ids = take<int32_t>(sizes.max_rows);
   position_ids = take<int32_t>(sizes.max_rows);
-  seq_starts = take<int32_t>(2);
-  context_lens = take<int32_t>(1);
-  block_table = take<int32_t>(sizes.max_blocks);
+  seq_starts = take<int32_t>(size_t(sizes.max_seqs) + 1);
+  context_lens = take<int32_t>(sizes.max_seqs);
+  block_table = take<int32_t>(size_t(sizes.max_seqs) * sizes.max_blocks);
   output_rows = take<int32_t>(sizes.max_outputs);
   hidden_rows = take<int32_t>(sizes.max_hidden);
   tree_mask = take<uint64_t>(sizes.max_rows);

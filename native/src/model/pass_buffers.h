@@ -15,7 +15,8 @@ namespace pilotfish {
 
 struct PassSizes {
   int32_t max_rows;
-  int32_t max_blocks;
+  int32_t max_seqs;
+  int32_t max_blocks;  // of a sequence
   int32_t max_outputs;
   int32_t max_hidden;
   int32_t num_logits;

@@ -18,6 +18,7 @@ struct PassShape {
   int32_t num_outputs = 0;
   int32_t num_hidden = 0;
   bool is_causal = true;
+  int32_t num_seqs = 1;
 
   bool operator==(const PassShape&) const = default;
 };

@@ -1,0 +1,35 @@
+// Rows of several sequences that go through a model together: what their requests drafted, verified in one pass.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/model.h"
+
+namespace pilotfish {
+
+class SharedPass {
+ public:
+  // Takes all the memory that it will need.
+  SharedPass(int32_t max_rows, int32_t max_seqs);
+
+  bool has_room(int32_t num_rows) const noexcept;
+  int32_t num_rows() const noexcept { return static_cast<int32_t>(ids_.size()); }
+  bool is_empty() const noexcept { return ids_.empty(); }
+  // Appends the rows of a pass over one sequence, whose block table must stay where it is; returns the first one's
+  // index.
+  int32_t add(const Pass& rows);
+  // Runs the rows and returns the logits after each. With `gives_hidden` the model's hidden() are those of all.
+  Logits forward(Model& model, bool gives_hidden);
+  void clear() noexcept;
+
+ private:
+  const int32_t max_rows_;
+  const int32_t max_seqs_;
+  std::vector<int32_t> ids_, positions_;
+  std::vector<uint64_t> masks_;
+  std::vector<PassSequence> sequences_;
+  bool is_causal_ = true;  // so are all of them
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,263 @@
+"""In-flight batching: generations that share passes write what they write alone, to the bit, and fail alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from every_option import EVERY_OPTION
+
+from pilotfish import Engine
+from pilotfish.bindings import (
+    ContextFullError,
+    Finish,
+    InvalidArgumentError,
+    NoTokenLeftError,
+    PilotfishError,
+    calls,
+)
+from pilotfish.runtime.batch import run_rounds
+from pilotfish.runtime.rounds import MOST_TOGETHER, Rounds
+from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, sources_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pilotfish import Result
+    from pilotfish.runtime.token_stream import TokenStream
+
+NUM_SEQUENCES = 4
+NEW_TOKENS = 40
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_bundle: Path) -> Iterator[Engine]:
+    with Engine(tiny_bundle, threads=2, num_sequences=NUM_SEQUENCES, max_draft_tokens=MAX_DRAFT_TOKENS) as engine:
+        yield engine
+        engine.check()
+
+
+@pytest.fixture
+def num_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests each step of several had."""
+    step, found = calls.step_together, []
+
+    def counted(requests: list[Any]) -> Any:
+        found.append(len(requests))
+        return step(requests)
+
+    monkeypatch.setattr(calls, "step_together", counted)
+    return found
+
+
+def prompts(num_prompts: int = 7) -> list[list[int]]:
+    chooser = random.Random(3)
+    lengths = (1, 40, 3, 130, 33, 7, 64, 20, 2)
+    return [[chooser.randrange(256) for _ in range(length)] for length in lengths[:num_prompts]]
+
+
+def parts(result: Result) -> tuple[object, ...]:
+    return result.token_ids, repr(result.logprobs), result.top_logprobs, result.text, result.finish_reason
+
+
+def check_equal(engine: Engine, **options: Any) -> None:
+    alone = [engine.generate(prompt, **options) for prompt in prompts()]
+    together = engine.generate_batch(prompts(), **options)
+    assert [parts(result) for result in together] == [parts(result) for result in alone]
+    if options.get("num_draft_tokens") or options.get("tree"):  # what else is drafted depends on what rows cost
+        assert [result.stats.num_accepted for result in together] == [result.stats.num_accepted for result in alone]
+    engine.check()
+
+
+def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) -> None:
+    for source in sources_of(pair):
+        check_equal(pair, max_new_tokens=NEW_TOKENS, **source.options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 1.0, "seed": 4},
+        {"temperature": 0.8, "seed": 5, **EVERY_OPTION},
+        {"temperature": 0.8, "seed": 6, "num_draft_tokens": 5},
+        {"temperature": 0.9, "seed": 7, "tree": "2-2-1", "draft_temperatures": [0.7, 1.2]},
+        {"repetition_penalty": 1.3, "logit_bias": {257: 6.0}},
+        {"regex": "[ab]{4}[a-z]*", "num_draft_tokens": 3},
+        {"echo": True},
+        {"logprobs": 3},
+    ],
+    ids=str,
+)
+def test_every_option_does(pair: Engine, options: dict[str, Any]) -> None:
+    check_equal(pair, max_new_tokens=NEW_TOKENS, reuse_prefix=False, **options)
+
+
+@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8", "fp8"])
+def test_every_type_of_cache_does(cache_bundles: dict[str, Path], cache_dtype: str) -> None:
+    with Engine(cache_bundles[cache_dtype], threads=2, num_sequences=NUM_SEQUENCES) as engine:
+        check_equal(engine, max_new_tokens=NEW_TOKENS, tree="2-2")
+        check_equal(engine, max_new_tokens=NEW_TOKENS, source="plain")
+
+
+def test_rounds_that_do_not_fit_one_pass_take_several(tiny_bundle: Path) -> None:
+    """A pass has room for all drafts of one request, and a token of each of the others."""
+    with Engine(tiny_bundle, threads=2, num_sequences=NUM_SEQUENCES, max_draft_tokens=63) as engine:
+        check_equal(engine, max_new_tokens=NEW_TOKENS, num_draft_tokens=63)
+        check_equal(engine, max_new_tokens=NEW_TOKENS, num_draft_tokens=30)
+
+
+def test_more_requests_than_a_pass_has_sequences(tiny_bundle: Path) -> None:
+    with Engine(tiny_bundle, threads=2, num_sequences=MOST_TOGETHER + 3, max_context=256) as engine:
+        check_equal(engine, max_new_tokens=NEW_TOKENS)
+        alone = [parts(engine.generate([1 + at], max_new_tokens=9)) for at in range(MOST_TOGETHER + 3)]
+        streams = [engine.stream([1 + at], max_new_tokens=9) for at in range(MOST_TOGETHER + 3)]
+        assert run_together(streams) == alone
+
+
+def run_together(streams: list[TokenStream]) -> list[tuple[object, ...]]:
+    while running := [stream for stream in streams if stream.finish_reason is None]:
+        run_rounds(running, Rounds(MOST_TOGETHER))
+    return [parts(stream.result()) for stream in streams]
+
+
+def test_plain_rounds_share_one_pass(pair: Engine) -> None:
+    """What verification took is the same time for all, to the bit: it was one pass each time."""
+    results = pair.generate_batch(
+        prompts(NUM_SEQUENCES), max_new_tokens=NEW_TOKENS, ignore_eos=True, source="plain", reuse_prefix=False
+    )
+    assert len({result.stats.verify_seconds for result in results}) == 1
+    assert {result.stats.num_rounds for result in results} == {NEW_TOKENS - 1}
+
+
+def test_a_prompt_begins_as_soon_as_another_ends(pair: Engine, num_together: list[int]) -> None:
+    ends = [pair.generate([at], max_new_tokens=1 + 5 * at, ignore_eos=True).token_ids for at in range(9)]
+    found = pair.generate_batch([[at] for at in range(9)], max_new_tokens=41, ignore_eos=True)
+    assert [result.token_ids[: len(end)] for result, end in zip(found, ends, strict=True)] == ends
+    # 9 of 41 rounds at most in places for 4: the last one or two have fewer.
+    assert num_together.count(NUM_SEQUENCES) > len(num_together) / 2
+    assert pair.generate_batch([]) == []
+
+
+def test_prompts_wait_for_blocks_that_others_hold(pair: Engine) -> None:
+    held = [pair.stream("held", max_new_tokens=NEW_TOKENS, ignore_eos=True) for _ in range(NUM_SEQUENCES - 1)]
+    for stream in held:
+        next(stream)
+    context = pair.info.max_context
+    long = [[at] * (context - 100) for at in range(3)]
+    results = pair.generate_batch(long, max_new_tokens=90, ignore_eos=True)
+    assert [len(result.token_ids) for result in results] == [90] * 3
+    for stream in held:
+        stream.close()
+    assert [parts(result) for result in results] == [
+        parts(pair.generate(prompt, max_new_tokens=90, ignore_eos=True)) for prompt in long
+    ]
+
+
+def test_bad_prompts_are_refused_before_anything_runs(pair: Engine, num_together: list[int]) -> None:
+    with pytest.raises(ContextFullError, match=r"prompt 1 has \d+ tokens, the context holds"):
+        pair.generate_batch([[1], [2] * pair.info.max_context])
+    with pytest.raises(InvalidArgumentError, match="the prompt is empty"):
+        pair.generate_batch([[1], []])
+    with pytest.raises(InvalidArgumentError, match="prompts is 'text', must be a sequence of prompts"):
+        pair.generate_batch("text")
+    with pytest.raises(InvalidArgumentError, match="temperature"):
+        pair.generate_batch([[1]], temperature=-1)
+    assert num_together == []
+
+
+def test_a_failure_is_its_requests_own(pair: Engine) -> None:
+    nothing = {index: float("-inf") for index in range(258)}
+    streams = [
+        pair.stream([5], max_new_tokens=20, ignore_eos=True),
+        pair.stream([6], max_new_tokens=20, logit_bias=nothing),
+        pair.stream([7], max_new_tokens=20, ignore_eos=True),
+    ]
+    requests = [stream.request for stream in streams]
+    outcomes = calls.step_together(requests)
+    assert isinstance(outcomes[1], NoTokenLeftError)
+    assert str(outcomes[1]) != ""
+    for index in (0, 2):
+        tokens, finish = outcomes[index]  # type: ignore[misc]
+        assert (len(tokens), finish) == (1, Finish.NONE)
+    again = calls.step_together(requests)
+    assert isinstance(again[1], InvalidArgumentError)
+    assert not isinstance(again[0], PilotfishError)
+    for stream in streams:
+        stream.close()
+    pair.check()
+
+
+def test_one_that_fails_ends_generate_batch_and_frees_all(pair: Engine) -> None:
+    nothing = {index: float("-inf") for index in range(258)}
+    with pytest.raises(NoTokenLeftError):
+        pair.generate_batch([[1], [2]], logit_bias=nothing)
+    info = pair.info
+    assert info.num_free_blocks + info.num_retained_blocks == info.num_blocks
+
+
+def test_a_request_twice_or_of_another_engine_is_refused(pair: Engine, plain_bundle: Path) -> None:
+    with pair.stream([1], max_new_tokens=4) as one, Engine(plain_bundle, threads=1) as other:
+        with pytest.raises(InvalidArgumentError, match="request 1 is request 0 again"):
+            calls.step_together([one.request, one.request])
+        with (
+            other.stream([1], max_new_tokens=4) as of_other,
+            pytest.raises(InvalidArgumentError, match="request 1 is of another engine than request 0"),
+        ):
+            calls.step_together([one.request, of_other.request])
+        assert calls.step_together([]) == []
+        assert len(one.result().token_ids) == 4
+
+
+def test_a_cancelled_one_ends_and_the_others_go_on(pair: Engine) -> None:
+    streams = [pair.stream([at], max_new_tokens=30, ignore_eos=True) for at in range(3)]
+    for _ in range(3):
+        run_rounds(streams, Rounds(MOST_TOGETHER))
+    streams[1].cancel()
+    run_together(streams)
+    assert [stream.finish_reason for stream in streams] == ["length", "cancelled", "length"]
+    assert 0 < len(streams[1].result().token_ids) < 30
+
+
+def test_threads_share_passes(pair: Engine, num_together: list[int]) -> None:
+    asked = prompts(NUM_SEQUENCES)
+    expected = [parts(pair.generate(prompt, max_new_tokens=200, ignore_eos=True)) for prompt in asked]
+    found: dict[int, tuple[object, ...]] = {}
+    start = threading.Barrier(NUM_SEQUENCES)
+
+    def run(index: int) -> None:
+        start.wait()
+        found[index] = parts(pair.generate(asked[index], max_new_tokens=200, ignore_eos=True))
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(NUM_SEQUENCES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[index] for index in range(NUM_SEQUENCES)] == expected
+    assert sum(num_together) > 100
+    assert np.mean(num_together) > 2
+
+
+def test_a_thread_that_pauses_holds_nobody_up(pair: Engine) -> None:
+    """Who had a part in the last pass is waited for once, a moment."""
+    with pair.stream("paused", max_new_tokens=100, ignore_eos=True) as paused:
+        started = threading.Event()
+
+        def pause() -> None:
+            for _ in range(3):
+                next(paused)
+            started.set()
+
+        thread = threading.Thread(target=pause)
+        thread.start()
+        started.wait()
+        thread.join()
+        begin = time.monotonic()
+        assert len(pair.generate("goes on", max_new_tokens=100, ignore_eos=True).token_ids) == 100
+        assert time.monotonic() - begin < 20
+        assert paused.finish_reason is None
