@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import ContextFullError
-
-from .rounds import step_together
+from pilotfish.bindings import ContextFullError, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +41,7 @@ def run_batch(openings: Sequence[Callable[[], TokenStream]], rounds: Rounds) -> 
 def run_rounds(streams: Sequence[TokenStream], rounds: Rounds) -> None:
     """The next round of each, in passes that they share."""
     with rounds.lock:
-        outcomes = step_together([stream.request for stream in streams])
+        outcomes = calls.step_together([stream.request for stream in streams])
     for stream, outcome in zip(streams, outcomes, strict=True):
         stream.take(outcome)
 

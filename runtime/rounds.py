@@ -82,7 +82,7 @@ class Rounds:
             self._gather(steps)
             started = time.monotonic()
             with self.lock:
-                outcomes = step_together([step.request for step in steps])
+                outcomes = self._run([step.request for step in steps])
             for step, outcome in zip(steps, outcomes, strict=True):
                 step.outcome = outcome
             self._patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * (time.monotonic() - started))
@@ -96,6 +96,14 @@ class Rounds:
                 self._expected = {step.owner for step in steps if _goes_on(step)}
                 self._is_running = False
                 self._changed.notify_all()
+
+    def _run(self, requests: list[RequestHandle]) -> list[Outcome]:
+        if self.most > 1:
+            return calls.step_together(requests)
+        try:
+            return [calls.request_step(request) for request in requests]
+        except PilotfishError as error:
+            return [error]
 
     def _gather(self, steps: list[_Step]) -> None:
         deadline = time.monotonic() + self._patience
@@ -111,6 +119,7 @@ class Rounds:
         with self._changed:
             if step in self._waiting:
                 self._waiting.remove(step)
+                return
             while step.outcome is None and self._is_running:
                 self._changed.wait()
 
@@ -121,13 +130,3 @@ def _lost(error: BaseException) -> PilotfishError:
 
 def _goes_on(step: _Step) -> bool:
     return isinstance(step.outcome, tuple) and step.outcome[1] is Finish.NONE
-
-
-def step_together(requests: list[RequestHandle]) -> list[Outcome]:
-    """A round of each, or why it failed; the lock must be held."""
-    if len(requests) > 1:
-        return calls.step_together(requests)
-    try:
-        return [calls.request_step(requests[0])]
-    except PilotfishError as error:
-        return [error]

@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine import Engine
-from .verify_checks import Amount, Check, greedy_checks, sampling_checks, self_draft_checks
+from .verify_checks import (
+    Amount,
+    Check,
+    greedy_checks,
+    sampling_checks,
+    self_draft_checks,
+    shared_pass_checks,
+)
 from .verify_rollback import rollback_checks
-from .verify_sources import MAX_DRAFT_TOKENS, sources_of
+from .verify_sources import MAX_DRAFT_TOKENS, PLAIN, Source, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +87,8 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
         sources = sources_of(engine)
         for source in sources:
             run(greedy_checks(engine, prompts, source, options.amount))
+        for source in (Source("plain", PLAIN), *sources):
+            run(shared_pass_checks(engine, prompts, source, options.amount))
         for source in sources:
             run(rollback_checks(engine, prompts, source, options.amount))
         run(sampling_checks(engine, prompts, sources, options.amount))

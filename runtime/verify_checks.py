@@ -73,6 +73,18 @@ def greedy_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amou
         yield _acceptance_check(source, accepted, drafted)
 
 
+def shared_pass_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:
+    """In passes that it shares with others a generation has the tokens and logprobs that it has alone, to the bit."""
+    options = source.options | _NO_REUSE | GenerateKeywords(max_new_tokens=amount.new_tokens)
+    alone = [engine.generate(prompt, **options) for prompt in prompts]
+    together = engine.generate_batch(prompts, **options)
+    num_equal = sum(
+        (one.token_ids, one.logprobs, one.finish_reason) == (other.token_ids, other.logprobs, other.finish_reason)
+        for one, other in zip(alone, together, strict=True)
+    )
+    yield Check("shared passes", source.name, num_equal == len(prompts), f"{num_equal} of {len(prompts)} prompts")
+
+
 def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:
     """A draft that is the target itself is never corrected: all of a chain, a whole path of a tree is accepted.
 

@@ -30,17 +30,24 @@ class Batch {
     engine.workspace().shared_pass.clear();
   }
 
+  // While others decode, one chunk of one prompt runs a step: they do not wait for the whole of it.
   void run() {
     auto num_left = static_cast<int32_t>(
         std::count_if(steps_.begin(), steps_.end(), [](const BatchStep& step) { return step.request->drafts_next(); }));
     const int32_t num_sharing = std::max(num_left, 1);
+    const size_t most_prompts = num_left > 0 ? 1 : steps_.size();
+    size_t num_prompts = 0;
     for (size_t i = 0; i < steps_.size(); ++i) {
       Request& request = *steps_[i].request;
       num_left -= request.drafts_next() ? 1 : 0;
+      if (request.runs_prompt_next() && ++num_prompts > most_prompts) {
+        request.skip_step();
+        continue;
+      }
       const PassShare share{.num_requests = num_sharing, .num_other_rows = num_planned_rows_ + num_left};
       bool must_verify = false;
       attempt(steps_[i],
-              [&] { must_verify = request.begin_step(steps_[i].tokens_out, {static_cast<int32_t>(i), share}); });
+              [&] { must_verify = request.begin_step(steps_[i].tokens_out, {static_cast<int32_t>(i), share, true}); });
       if (must_verify) add(i);
     }
     verify();

@@ -118,7 +118,7 @@ bool Request::begin_step(std::span<pf_token> tokens_out, const Place& place) {
   tokens_out_ = tokens_out;
   last_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
   if (stats_.num_new_tokens == 0) {
-    num_written_ = echoes_ ? echo_prompt(tokens_out) : first_token(tokens_out);
+    num_written_ = echoes_ ? echo_prompt(tokens_out) : first_token(tokens_out, place.in_chunks);
   } else if (begin_round(place.share)) {
     return true;
   }

@@ -37,6 +37,7 @@ class Request {
   struct Place {
     int32_t draft = 0;  // of the workspace's, the one to use
     PassShare share = {};
+    bool in_chunks = false;  // one chunk of a prompt a step, all but the last of which write nothing
   };
   // Does everything, or all up to the verification of what it drafted: true if that is missing.
   bool begin_step(std::span<pf_token> tokens_out, const Place& place);
@@ -52,7 +53,10 @@ class Request {
   // Why a part threw, for error().
   void fail_step(const char* message) noexcept;
   // Whether the next step drafts, and does not run the prompt.
-  bool drafts_next() const noexcept { return stats_.num_new_tokens > 0 && finish_ == PF_FINISH_NONE && !failed_; }
+  bool drafts_next() const noexcept { return is_live() && stats_.num_new_tokens > 0; }
+  bool runs_prompt_next() const noexcept { return is_live() && stats_.num_new_tokens == 0; }
+  // In place of a step, which others come before: nothing is written.
+  void skip_step() noexcept { num_written_ = 0; }
   bool reads_hidden() const noexcept { return speculation_.reads_hidden(); }
   std::span<const int32_t> block_table() const noexcept { return sequence_->block_table(); }
   int32_t context() const noexcept { return static_cast<int32_t>(tokens_.size()) - 1; }
@@ -78,7 +82,8 @@ class Request {
     int32_t num_accepted = 0;
   };
 
-  size_t first_token(std::span<pf_token> tokens_out);
+  bool is_live() const noexcept { return finish_ == PF_FINISH_NONE && !failed_ && !cancelled_; }
+  size_t first_token(std::span<pf_token> tokens_out, bool in_chunks);
   size_t echo_prompt(std::span<pf_token> tokens_out);
   // Logits [num_rows] of the prompt's tokens after the first num_cached.
   Logits run_prompt(int32_t num_cached, int32_t num_rows);
@@ -141,7 +146,8 @@ class Request {
   size_t num_written_ = 0;
   std::string error_;
   bool failed_ = false;
-  int32_t num_echoed_ = 0;  // tokens of the prompt that steps have written
+  int32_t num_echoed_ = 0;      // tokens of the prompt that steps have written
+  int32_t num_prefilled_ = -1;  // tokens of the prompt that the target has run, or need not; -1: none so far
   Step last_step_;
   pf_finish finish_ = PF_FINISH_NONE;
   pf_stats stats_{};

@@ -10,26 +10,32 @@
 
 namespace pilotfish {
 
-size_t Request::first_token(std::span<pf_token> tokens_out) {
+size_t Request::first_token(std::span<pf_token> tokens_out, bool in_chunks) {
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  const int32_t num_cached = speculation_.prefill_begin(*sequence_);
-  Reservation room(*sequence_, num_tokens);
+  const int32_t chunk = engine_->options().prefill_chunk;
+  const int32_t num_cached = num_prefilled_ < 0 ? speculation_.prefill_begin(*sequence_) : num_prefilled_;
+  const int32_t end = in_chunks ? std::min(num_cached + chunk, num_tokens) : num_tokens;
+  Reservation room(*sequence_, end);
   std::optional<Logits> logits;
   {
     const Timer timer(stats_.prefill_seconds);
     std::optional<HiddenReader> reader;
     if (speculation_.reads_hidden()) reader = speculation_.hidden_reader(tokens_, sequence_->block_table());
-    logits = prefill(engine_->target(), sequence_->block_table(), tokens_, num_cached, engine_->options().prefill_chunk,
+    logits = prefill(engine_->target(), sequence_->block_table(), std::span(tokens_).first(end), num_cached, chunk,
                      cancelled_, reader ? &*reader : nullptr);
   }
   if (!logits) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  stats_.num_prefilled_target = num_tokens - num_cached;
-  draft().clear({0, 0}, 0);
-  const size_t num_emitted = emit({accept(*logits), logits, {}}, tokens_out);
-  room.commit(num_tokens, sequence_->num_draft_tokens());
+  stats_.num_prefilled_target += end - num_cached;
+  num_prefilled_ = end;
+  size_t num_emitted = 0;
+  if (end == num_tokens) {
+    draft().clear({0, 0}, 0);
+    num_emitted = emit({accept(*logits), logits, {}}, tokens_out);
+  }
+  room.commit(end, sequence_->num_draft_tokens());
   return num_emitted;
 }
 

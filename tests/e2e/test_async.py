@@ -81,14 +81,14 @@ def slow_rounds(engine: Engine, monkeypatch: pytest.MonkeyPatch, seconds: float)
     from pilotfish.runtime import token_stream
 
     assert engine is not None
-    step, begun = token_stream.calls.request_step, []
+    step, begun = token_stream.calls.step_together, []
 
-    def slow(request: object) -> object:
+    def slow(requests: object) -> object:
         begun.append(time.perf_counter())
         time.sleep(seconds)
-        return step(request)  # type: ignore[arg-type]
+        return step(requests)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(token_stream.calls, "request_step", slow)
+    monkeypatch.setattr(token_stream.calls, "step_together", slow)
     return begun
 
 

@@ -17,6 +17,7 @@ from pilotfish.runtime.verify_checks import (
     greedy_checks,
     sampling_check,
     self_draft_checks,
+    shared_pass_checks,
 )
 from pilotfish.runtime.verify_rollback import SCENARIOS, rollback_checks
 from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, PLAIN, SAMPLINGS, Sampling, Source, sources_of
@@ -54,7 +55,7 @@ def test_the_command_passes_a_right_bundle(tiny_bundle: Path, cli: CommandLine, 
         sources = sources_of(engine)
     assert len(sources) >= 10
     for source in sources:
-        expected = ["greedy equality", *(f"distribution: {sampling.name}" for sampling in SAMPLINGS)]
+        expected = ["greedy equality", "shared passes", *(f"distribution: {sampling.name}" for sampling in SAMPLINGS)]
         assert {(name, source.name) for name in expected} <= found
         assert {(f"rollback, {name}", f"{source.name}, f16/f16 cache") for name in SCENARIOS} <= found
         assert (("self-draft", source.name) in found) is source.drafts_by_model
@@ -91,6 +92,18 @@ def test_lossy_acceptance_is_found_by_its_distribution(toy_bundle: Path) -> None
             for source in (Source("plain", PLAIN), CHAIN, lossy)
         ]
     assert [check.passed for check in checks] == [True, True, False], checks
+
+
+def test_tokens_that_depend_on_the_company_are_found(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate_batch = pair.generate_batch
+
+    def wrong(prompts: list[list[int]], **options: object) -> object:
+        return generate_batch([*prompts[1:], prompts[0]], **options)  # type: ignore[arg-type]
+
+    (right,) = shared_pass_checks(pair, prompts(pair), CHAIN, AMOUNT)
+    monkeypatch.setattr(pair, "generate_batch", wrong)
+    (check,) = shared_pass_checks(pair, prompts(pair), CHAIN, AMOUNT)
+    assert (right.passed, check.passed, check.detail) == (True, False, "0 of 6 prompts")
 
 
 def test_options_that_are_not_kept_are_found(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
