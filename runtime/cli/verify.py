@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Verify on this machine that drafts change nothing.
 
-    Greedy equality, distributions, self-draft, caches after roll-back, for every source of drafts.
+    Greedy equality, distributions, self-draft, caches after roll-back, shared passes, for every source of drafts.
     """
     options = VerifyOptions(
         prompts=_read_prompts(prompts) if prompts else PROMPTS,

@@ -29,6 +29,7 @@ Each test names the rows of the public issue log it stands for, and goes over ev
 | 119, 122 | test_cache, test_verify (roll-back) |
 | 121 | exporter test_refusals |
 | 124, 125 | test_prefix_cache |
+| 127, 128 | test_batch |
 | 136, 137 | no adapters |
 | 139, 140 | test_streaming (origins), test_commands (run --explain) |
 | 142 | no pipelined drafting |
