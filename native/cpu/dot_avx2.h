@@ -23,6 +23,9 @@ inline void prefetch_ahead(const std::byte* from) {
 
 inline __m256i load_bytes(const std::byte* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
+// Ends a step of a sum. Otherwise GCC adds all products in a tree, for which it first keeps each of them in memory.
+inline void settle(__m256i& sum) { asm("" : "+x"(sum)); }
+
 // Dot products of 8 rows of a block (`half` of the tile's 16) with kRows activation rows.
 template <int kRows>
 inline void dot_int4(const std::byte* half, const int32_t* quads, __m256i (&dots)[kRows]) {
@@ -38,6 +41,7 @@ inline void dot_int4(const std::byte* half, const int32_t* quads, __m256i (&dots
       const __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(low, _mm256_set1_epi32(quads[r * 8 + q])),
                                             _mm256_maddubs_epi16(high, _mm256_set1_epi32(quads[r * 8 + q + 4])));
       words[r] = q == 0 ? pair : _mm256_add_epi16(words[r], pair);
+      settle(words[r]);
     }
   }
 #pragma GCC unroll 4
@@ -58,6 +62,7 @@ inline void dot_int8(const std::byte* half, const int32_t* quads, __m256i (&dots
       const __m256i activations = _mm256_sign_epi8(_mm256_set1_epi32(quads[r * 8 + q]), weights);
       const __m256i words = _mm256_maddubs_epi16(magnitudes, activations);
       dots[r] = _mm256_add_epi32(dots[r], _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+      settle(dots[r]);
     }
   }
 }
