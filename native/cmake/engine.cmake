@@ -78,6 +78,7 @@ set(pilotfish_engine_sources
   src/engine_measure.cpp
   src/sampling/logprob_report.cpp
   src/request.cpp
+  src/request_step.cpp
   src/batch.cpp
   src/request_prompt.cpp
   src/device/device_outcome.cpp
