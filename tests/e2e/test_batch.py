@@ -1,4 +1,7 @@
-"""In-flight batching: generations that share passes write what they write alone, to the bit, and fail alone."""
+"""In-flight batching: generations that share passes write what they write alone, to the bit, and fail alone.
+
+Every kind of head is in test_heads and test_eagle, every type of cache in test_trees.
+"""
 
 from __future__ import annotations
 
@@ -96,13 +99,6 @@ def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) 
 )
 def test_every_option_does(pair: Engine, options: dict[str, Any]) -> None:
     check_equal(pair, max_new_tokens=NEW_TOKENS, reuse_prefix=False, **options)
-
-
-@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8", "fp8"])
-def test_every_type_of_cache_does(cache_bundles: dict[str, Path], cache_dtype: str) -> None:
-    with Engine(cache_bundles[cache_dtype], threads=2, num_sequences=NUM_SEQUENCES) as engine:
-        check_equal(engine, max_new_tokens=NEW_TOKENS, tree="2-2")
-        check_equal(engine, max_new_tokens=NEW_TOKENS, source="plain")
 
 
 def test_rounds_that_do_not_fit_one_pass_take_several(tiny_bundle: Path) -> None:

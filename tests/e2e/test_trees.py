@@ -129,6 +129,20 @@ def test_after_every_round_the_caches_are_a_prefills(
             assert reused.stats.num_prefilled_draft < 10 < fresh.stats.num_prefilled_draft
 
 
+@pytest.mark.parametrize("cache_dtype", ["f16", "f32", "bf16", "int8", "fp8"])
+def test_requests_that_share_passes_have_the_bits_of_each_alone(
+    cache_bundles: dict[str, Path], cache_dtype: str
+) -> None:
+    trees: list[GenerateKeywords] = [{"source": "plain"}, {"tree": "2-2"}]
+    with Engine(cache_bundles[cache_dtype], threads=2, max_draft_tokens=MOST_TOKENS, num_sequences=4) as engine:
+        for tree in trees:
+            alone = [engine.generate(prompt, max_new_tokens=40, **tree) for prompt in prompts()[::4]]
+            together = engine.generate_batch(prompts()[::4], max_new_tokens=40, **tree)
+            assert [(result.token_ids, result.logprobs) for result in together] == [
+                (result.token_ids, result.logprobs) for result in alone
+            ]
+
+
 def test_sampled_dynamic_trees_repeat_plain_decoding_seed_by_seed(wide: Engine) -> None:
     """Their tokens are certain ones, so that the target's own draws decide."""
     accepted = 0
