@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import ContextFullError, EngineInfo, Model, calls
+from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls
 
 from .async_stream import AsyncTokenStream
 from .batch import run_batch
@@ -98,7 +98,8 @@ class Engine:
         self._manifest = read_manifest(bundle)
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
-        self._rounds = Rounds(min(num_sequences, MOST_TOGETHER))
+        # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
+        self._rounds = Rounds(min(num_sequences, MOST_TOGETHER) if options.device is Device.CPU else 1)
         self._lock = self._rounds.lock
         self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
         self._info = calls.engine_info(self._handle)
@@ -136,7 +137,7 @@ class Engine:
     ) -> list[Result]:
         """generate() for each prompt, with the same results, ``num_sequences`` at a time in shared passes.
 
-        When one ends the next begins. On a GPU they take turns instead.
+        When one ends the next begins. On a GPU they run one after the other.
 
         Args:
             prompts: texts or token ids; of conversations those of encode_chat().
@@ -144,7 +145,7 @@ class Engine:
         """
         require("prompts", prompts, not isinstance(prompts, str), "a sequence of prompts")
         checked = GenerateOptions(**options)
-        all_ids = [self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        all_ids = [self._ids_of(prompt) for prompt in prompts]
         for index, ids in enumerate(all_ids):
             self._prompt_array(ids)
             if len(ids) >= self._info.max_context:
@@ -156,8 +157,7 @@ class Engine:
 
     def stream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> TokenStream:
         """Continue a prompt and yield one Event a token; arguments and errors are generate()'s."""
-        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        return self._open(ids, GenerateOptions(**options))
+        return self._open(self._ids_of(prompt), GenerateOptions(**options))
 
     def chat(
         self,
@@ -198,8 +198,7 @@ class Engine:
 
     def astream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> AsyncTokenStream:
         """stream() for asyncio: ``async for event in engine.astream(...)``. Rounds run in a worker thread."""
-        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        return self._open_async(ids, GenerateOptions(**options))
+        return self._open_async(self._ids_of(prompt), GenerateOptions(**options))
 
     def astream_chat(
         self,
@@ -282,6 +281,9 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ids_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        return self.encode(prompt) if isinstance(prompt, str) else prompt
 
     def _fit_chat(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, when_full: str, room: int

@@ -100,8 +100,9 @@ def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: 
             num_drafted += stream.stats.num_drafted
         num_accepted += origins.count("accepted")
         num_corrected += origins.count("corrected")
-    must_draft = bool({"num_draft_tokens", "tree"} & source.options.keys())
-    passed = num_equal == len(prompts) and num_corrected == 0 and (num_accepted > 0 or not (num_drafted or must_draft))
+    passed = (
+        num_equal == len(prompts) and num_corrected == 0 and (num_accepted > 0 or not (num_drafted or source.is_fixed))
+    )
     detail = f"{num_equal} of {len(prompts)} prompts, {num_accepted} tokens accepted, {num_corrected} corrected"
     yield Check("self-draft", source.name, passed, detail)
 

@@ -58,11 +58,10 @@ def _goes_on_as_fresh(engine: Engine, ids: list[int], source: Source, amount: Am
     fresh = engine.generate(ids, **(source.options | alone))
     plain = engine.generate(ids, **(PLAIN | alone))
     reused = engine.generate(ids, **(source.options | options))
-    is_fixed = bool({"num_draft_tokens", "tree"} & source.options.keys())
     return (
         reused.token_ids == fresh.token_ids == plain.token_ids
         and reused.stats.num_prefilled_target < len(ids)
-        and (reused.stats.num_accepted == fresh.stats.num_accepted or not is_fixed)
+        and (reused.stats.num_accepted == fresh.stats.num_accepted or not source.is_fixed)
     )
 
 

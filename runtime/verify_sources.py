@@ -28,6 +28,11 @@ class Source:
     needs_head: bool = False
     """Whether only bundles with a head have it."""
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it drafts so many tokens whatever they cost; otherwise as many as pay, which may be none."""
+        return bool({"num_draft_tokens", "tree"} & self.options.keys())
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -26,9 +26,7 @@ void check(std::span<const BatchStep> steps) {
 // Steps that share passes, as many at most as a pass has sequences.
 class Batch {
  public:
-  Batch(Engine& engine, std::span<BatchStep> steps) : engine_(engine), steps_(steps) {
-    engine.workspace().shared_pass.clear();
-  }
+  Batch(Engine& engine, std::span<BatchStep> steps) : engine_(engine), steps_(steps) { pass_.clear(); }
 
   // While others decode, one chunk of one prompt runs a step: they do not wait for the whole of it.
   void run() {
@@ -44,7 +42,7 @@ class Batch {
         request.skip_step();
         continue;
       }
-      const PassShare share{.num_requests = num_sharing, .num_other_rows = num_planned_rows_ + num_left};
+      const PassShare share{.num_requests = num_sharing, .num_other_rows = pass_.num_rows() + num_left};
       bool must_verify = false;
       attempt(steps_[i],
               [&] { must_verify = request.begin_step(steps_[i].tokens_out, {static_cast<int32_t>(i), share, true}); });
@@ -68,7 +66,6 @@ class Batch {
   void add(size_t index) {
     TreePass rows = steps_[index].request->rows_to_verify();
     if (!pass_.has_room(rows.num_rows())) verify();
-    num_planned_rows_ += rows.num_rows();
     first_rows_[num_waiting_] =
         pass_.add(rows.at(steps_[index].request->block_table(), steps_[index].request->context()));
     waiting_[num_waiting_++] = index;
@@ -93,7 +90,6 @@ class Batch {
       attempt(step, [&] { step.request->end_round({logits, first_rows_[i], seconds}); });
     }
     num_waiting_ = 0;
-    num_planned_rows_ = 0;
     pass_.clear();
   }
 
@@ -103,7 +99,6 @@ class Batch {
   std::array<size_t, kMostTogether> waiting_;  // indices of steps
   std::array<int32_t, kMostTogether> first_rows_;
   size_t num_waiting_ = 0;
-  int32_t num_planned_rows_ = 0;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "request.h"
 #include "status.h"
 #include "timer.h"
-#include "verify.h"
 
 namespace pilotfish {
 namespace {
@@ -32,7 +31,7 @@ size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
   try {
     if (begin_step(tokens_out, {})) {
       const Clock::time_point start = Clock::now();
-      const Logits logits = verify(engine_->target(), block_table(), context(), rows_to_verify(), reads_hidden());
+      const Logits logits = rows_to_verify().forward(engine_->target(), block_table(), context(), reads_hidden());
       end_round({logits, 0, Timer::between(start, Clock::now())});
     }
   } catch (...) {

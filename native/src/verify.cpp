@@ -9,8 +9,4 @@ TreePass verification_rows(int32_t last_id, const TokenTree& tree) noexcept {
   return pass;
 }
 
-Logits verify(Model& target, std::span<const int32_t> block_table, int32_t context, TreePass rows, bool gives_hidden) {
-  return rows.forward(target, block_table, context, gives_hidden);
-}
-
 }  // namespace pilotfish

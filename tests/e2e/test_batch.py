@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from every_option import EVERY_OPTION
+from shared_passes import check_the_same_together, parts
 
 from pilotfish import Engine
 from pilotfish.bindings import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pilotfish import Result
     from pilotfish.runtime.token_stream import TokenStream
 
 NUM_SEQUENCES = 4
@@ -65,22 +65,9 @@ def prompts(num_prompts: int = 7) -> list[list[int]]:
     return [[chooser.randrange(256) for _ in range(length)] for length in lengths[:num_prompts]]
 
 
-def parts(result: Result) -> tuple[object, ...]:
-    return result.token_ids, repr(result.logprobs), result.top_logprobs, result.text, result.finish_reason
-
-
-def check_equal(engine: Engine, **options: Any) -> None:
-    alone = [engine.generate(prompt, **options) for prompt in prompts()]
-    together = engine.generate_batch(prompts(), **options)
-    assert [parts(result) for result in together] == [parts(result) for result in alone]
-    if options.get("num_draft_tokens") or options.get("tree"):  # what else is drafted depends on what rows cost
-        assert [result.stats.num_accepted for result in together] == [result.stats.num_accepted for result in alone]
-    engine.check()
-
-
 def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) -> None:
     for source in sources_of(pair):
-        check_equal(pair, max_new_tokens=NEW_TOKENS, **source.options)
+        check_the_same_together(pair, prompts(), max_new_tokens=NEW_TOKENS, **source.options)
 
 
 @pytest.mark.parametrize(
@@ -98,19 +85,19 @@ def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) 
     ids=str,
 )
 def test_every_option_does(pair: Engine, options: dict[str, Any]) -> None:
-    check_equal(pair, max_new_tokens=NEW_TOKENS, reuse_prefix=False, **options)
+    check_the_same_together(pair, prompts(), max_new_tokens=NEW_TOKENS, reuse_prefix=False, **options)
 
 
 def test_rounds_that_do_not_fit_one_pass_take_several(tiny_bundle: Path) -> None:
     """A pass has room for all drafts of one request, and a token of each of the others."""
     with Engine(tiny_bundle, threads=2, num_sequences=NUM_SEQUENCES, max_draft_tokens=63) as engine:
-        check_equal(engine, max_new_tokens=NEW_TOKENS, num_draft_tokens=63)
-        check_equal(engine, max_new_tokens=NEW_TOKENS, num_draft_tokens=30)
+        check_the_same_together(engine, prompts(), max_new_tokens=NEW_TOKENS, num_draft_tokens=63)
+        check_the_same_together(engine, prompts(), max_new_tokens=NEW_TOKENS, num_draft_tokens=30)
 
 
 def test_more_requests_than_a_pass_has_sequences(tiny_bundle: Path) -> None:
     with Engine(tiny_bundle, threads=2, num_sequences=MOST_TOGETHER + 3, max_context=256) as engine:
-        check_equal(engine, max_new_tokens=NEW_TOKENS)
+        check_the_same_together(engine, prompts(), max_new_tokens=NEW_TOKENS)
         alone = [parts(engine.generate([1 + at], max_new_tokens=9)) for at in range(MOST_TOGETHER + 3)]
         streams = [engine.stream([1 + at], max_new_tokens=9) for at in range(MOST_TOGETHER + 3)]
         assert run_together(streams) == alone

@@ -9,6 +9,7 @@ import pytest
 import torch
 from head_bundles import EXACT, KINDS, LOW_BIT, agreeing_bundle, export_head, random_head
 from reference.head_chains import Chains
+from shared_passes import check_the_same_together
 from tiny_bundles import byte_tokenizer, toy_tokenizer
 from tiny_mtp import LAYOUTS
 
@@ -110,11 +111,7 @@ def test_greedy_tokens_are_plain_decodings(engine: Engine, drafting: dict[str, A
 def test_in_shared_passes_drafts_are_the_same(engine: Engine, drafting: dict[str, Any]) -> None:
     """Each request's head reads its own rows of the pass: it accepts as much as alone."""
     options = {"max_new_tokens": NEW_TOKENS, "source": "head", "reuse_prefix": False} | drafting
-    alone = [engine.generate(prompt, **options) for prompt in prompts()]
-    together = engine.generate_batch(prompts(), **options)
-    assert [(result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in together] == [
-        (result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in alone
-    ]
+    check_the_same_together(engine, prompts(), **options)
 
 
 def test_turns_reuse_the_heads_cache(engine: Engine) -> None:

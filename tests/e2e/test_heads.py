@@ -13,6 +13,7 @@ import torch
 from every_option import EVERY_OPTION
 from fitted_heads import EXACT, KINDS, LOW_BIT, NUM_LEVELS, TorchTarget, export_with, fitted_head
 from reference.head_rounds import HeadRounds
+from shared_passes import check_the_same_together
 
 from pilotfish import Engine
 from pilotfish.bindings import InvalidArgumentError, Model
@@ -161,11 +162,7 @@ def test_an_echoed_prompt_is_drafted_after(engine: Engine) -> None:
 def test_in_shared_passes_drafts_are_the_same(engine: Engine, drafting: dict[str, Any]) -> None:
     """Each request's head reads its own rows of the pass: it accepts as much as alone."""
     options = {"max_new_tokens": NEW_TOKENS, "source": "head", "reuse_prefix": False} | drafting
-    alone = [engine.generate(prompt, **options) for prompt in prompts()]
-    together = engine.generate_batch(prompts(), **options)
-    assert [(result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in together] == [
-        (result.token_ids, result.stats.num_rounds, result.stats.num_accepted) for result in alone
-    ]
+    check_the_same_together(engine, prompts(), **options)
 
 
 def test_requests_take_turns(engine: Engine) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from shared_passes import check_the_same_together
 
 from pilotfish import Engine
 from pilotfish.bindings import InvalidArgumentError
@@ -136,11 +137,7 @@ def test_requests_that_share_passes_have_the_bits_of_each_alone(
     trees: list[GenerateKeywords] = [{"source": "plain"}, {"tree": "2-2"}]
     with Engine(cache_bundles[cache_dtype], threads=2, max_draft_tokens=MOST_TOKENS, num_sequences=4) as engine:
         for tree in trees:
-            alone = [engine.generate(prompt, max_new_tokens=40, **tree) for prompt in prompts()[::4]]
-            together = engine.generate_batch(prompts()[::4], max_new_tokens=40, **tree)
-            assert [(result.token_ids, result.logprobs) for result in together] == [
-                (result.token_ids, result.logprobs) for result in alone
-            ]
+            check_the_same_together(engine, prompts()[::4], max_new_tokens=40, **tree)
 
 
 def test_sampled_dynamic_trees_repeat_plain_decoding_seed_by_seed(wide: Engine) -> None:

@@ -15,7 +15,6 @@ class SharedPass {
 
   bool has_room(int32_t num_rows) const noexcept;
   int32_t num_rows() const noexcept { return static_cast<int32_t>(ids_.size()); }
-  bool is_empty() const noexcept { return ids_.empty(); }
   // Appends the rows of a pass over one sequence, whose block table must stay where it is; returns the first one's
   // index.
   int32_t add(const Pass& rows);
