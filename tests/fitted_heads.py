@@ -26,16 +26,21 @@ LOW_BIT = ExportOptions(parity=False)
 
 
 class TorchTarget:
-    """A checkpoint's states after the final norm, and texts of its own."""
+    """A checkpoint's states that heads read, and texts of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
         self.vocab = int(self._model.config.vocab_size)
+        self._streams: list[torch.Tensor] = []
+        for layer in self._model.model.layers:
+            layer.register_forward_pre_hook(lambda _, arguments: self._streams.append(arguments[0]))
 
     @torch.no_grad()
-    def states(self, tokens: torch.Tensor) -> torch.Tensor:
+    def states(self, tokens: torch.Tensor, tensors: Tensors, config: dict[str, Any]) -> torch.Tensor:
         """[texts, tokens] -> [texts, tokens, hidden]."""
-        return self._model.model(tokens).last_hidden_state
+        self._streams.clear()
+        state = self._model.model(tokens).last_hidden_state
+        return reference.with_streams(state, self._streams, tensors, config)
 
     @torch.no_grad()
     def texts(self) -> torch.Tensor:
@@ -59,14 +64,14 @@ def output_name(kind: str, level: int) -> str:
 
 
 def fitted_head(kind: str, target: TorchTarget) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and config of a head for the target."""
-    tensors, config = tiny_heads.medusa(NUM_LEVELS) if kind == "medusa" else tiny_heads.mlp_speculator()
+    """The tensors and config of a head for the target; the speculator reads two further streams."""
+    tensors, config = tiny_heads.medusa(NUM_LEVELS) if kind == "medusa" else tiny_heads.mlp_speculator(taps=(1, 0))
     if kind != "medusa":
         tensors |= {name: part[: target.vocab] for name, part in tensors.items() if ".emb." in name}
         config |= {"vocab_size": target.vocab}
     tokens = target.texts()
     length = tokens.shape[1] - NUM_LEVELS - 1
-    state = target.states(tokens)[:, :length].flatten(0, 1)
+    state = target.states(tokens, tensors, config)[:, :length].flatten(0, 1)
     after = torch.stack([tokens[:, 1 + level : 1 + level + length].flatten() for level in range(NUM_LEVELS + 1)], 1)
     for level, x in enumerate(stage_states(kind, state, after[:, :NUM_LEVELS], tensors, config)):
         wanted = torch.nn.functional.one_hot(after[:, level + 1], target.vocab).float()

@@ -27,8 +27,10 @@ def save_head(folder: Path, tensors: Tensors, config: dict[str, Any], file: str 
     return folder
 
 
-def medusa(num_heads: int = 3, num_blocks: int = 1, *, shared_output: bool = False) -> tuple[Tensors, dict[str, Any]]:
-    """FasterDecoding: a list of heads, each residual blocks and an output layer."""
+def medusa(
+    num_heads: int = 3, num_blocks: int = 1, *, shared_output: bool = False, taps: tuple[int, ...] = ()
+) -> tuple[Tensors, dict[str, Any]]:
+    """FasterDecoding: a list of heads, each residual blocks and an output layer. taps: an addition of this project."""
     shapes: dict[str, tuple[int, ...]] = {}
     for head in range(num_heads):
         for block in range(num_blocks):
@@ -42,10 +44,12 @@ def medusa(num_heads: int = 3, num_blocks: int = 1, *, shared_output: bool = Fal
         "base_model_name_or_path": "tiny/llama",
         "transformers_version": "4.34.1",
     }
-    return _random(shapes), config
+    return _random(shapes | _streams(taps)), config | _named(taps)
 
 
-def mlp_speculator(*, tie: bool = False, scale_input: bool = True, inner: int = 96) -> tuple[Tensors, dict[str, Any]]:
+def mlp_speculator(
+    *, tie: bool = False, scale_input: bool = True, inner: int = 96, taps: tuple[int, ...] = ()
+) -> tuple[Tensors, dict[str, Any]]:
     """ibm-fms: parts by stage under "speculator."; tied checkpoints may hold the first of shared parts only."""
     shapes: dict[str, tuple[int, ...]] = {}
     for stage in range(3):
@@ -68,7 +72,16 @@ def mlp_speculator(*, tie: bool = False, scale_input: bool = True, inner: int = 
         "tie_weights": tie,
         "scale_input": scale_input,
     }
-    return {f"speculator.{name}": tensor for name, tensor in _random(shapes).items()}, config
+    tensors = _random(shapes | _streams(taps))
+    return {f"speculator.{name}": tensor for name, tensor in tensors.items()}, config | _named(taps)
+
+
+def _streams(taps: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    return {"streams.weight": (HIDDEN, len(taps) * HIDDEN)} if taps else {}
+
+
+def _named(taps: tuple[int, ...]) -> dict[str, list[int]]:
+    return {"stream_taps": list(taps)} if taps else {}
 
 
 def eagle(*, embedding: bool = True, bias: bool = True, vocab: int = VOCAB) -> tuple[Tensors, dict[str, Any]]:

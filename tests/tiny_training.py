@@ -29,8 +29,9 @@ TrainedHead = Callable[[str], TrainResult]
 HEADS = {
     "medusa": MedusaShape(num_heads=3, num_blocks=2),
     "medusa-own-output": MedusaShape(num_heads=2, num_blocks=1, own_output=True),
+    "medusa-taps": MedusaShape(num_heads=3, taps=(1, 0)),
     "mlp": SpeculatorShape(num_stages=3, inner_dim=32),
-    "mlp-untied": SpeculatorShape(num_stages=2, inner_dim=64, tie_weights=False),
+    "mlp-untied": SpeculatorShape(num_stages=2, inner_dim=64, tie_weights=False, taps=(1,)),
     "eagle": EagleShape(version=1, unroll=2, noise=0.05, regression=1.0, ffn_size=32),
     "eagle3": EagleShape(taps=(0, 1, 2), unroll=3, ffn_size=32, draft_vocab=40),
     "eagle3-all-ids": EagleShape(taps=(1, 0, 2), unroll=2, ffn_size=32, num_heads=2, num_kv_heads=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import eagle, medusa, mlp_speculator, mtp
+from . import eagle, medusa, mlp_speculator, mtp, target_state
 from .checkpoint import HeadCheckpoint, open_head
 from .graph_builder import new_plan
 from .head_model import CacheShape, HeadModel
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["CacheShape", "HeadCheckpoint", "HeadModel", "TargetParts", "build_head", "open_head", "taps_of"]
 
 _TAPS: dict[str, Callable[[HeadCheckpoint, int], tuple[int, ...]]] = {
-    "medusa": medusa.taps,
-    "mlp_speculator": mlp_speculator.taps,
+    "medusa": target_state.taps,
+    "mlp_speculator": target_state.taps,
     "eagle": eagle.taps,
     "eagle3": eagle.taps,
     "mtp": mtp.taps,

@@ -15,7 +15,7 @@ from pilotfish.exporter.passes import Plan
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .tensor_source import TensorSource
+    from .tensor_source import TargetParts, TensorSource
 
 OPSET = 21
 IR_VERSION = 10
@@ -45,6 +45,11 @@ class GraphBuilder:
         self._inputs: list[ir.Value] = []
         self._nodes: list[ir.Node] = []
         self._outputs: list[ir.Value] = []
+
+    @property
+    def target(self) -> TargetParts:
+        """What the head is for."""
+        return self._source.target
 
     def input(self, name: str, dtype: str, axes: Sequence[str | int]) -> ir.Value:
         """A new graph input."""

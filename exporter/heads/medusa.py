@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError
 
 from .graph_builder import GraphBuilder, num_scored
 from .head_model import HeadModel
+from .target_state import check_streams, read_state, taps
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
     from .checkpoint import HeadCheckpoint
     from .tensor_source import TargetParts, TensorSource
-
-
-def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
-    """The stream before the final norm."""
-    return (num_layers,)
 
 
 def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
@@ -41,8 +36,7 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     num_heads, num_blocks = _check_tensors(checkpoint, source.target)
     target = source.target
     graph = GraphBuilder("medusa", plan, source)
-    stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", target.hidden_size))
-    state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
+    state = read_state(graph, checkpoint)
     states = {head: _blocks(graph, state, head, num_blocks) for head in range(num_heads)}
     own = {
         head: _output_layer(graph, checkpoint, target, x, output)
@@ -70,17 +64,18 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
 def _check_tensors(checkpoint: HeadCheckpoint, target: TargetParts) -> tuple[int, int]:
     """Numbers of heads and of each head's blocks, which have all their tensors and nothing else."""
     num_heads, num_blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
-    stored = 1 + max(int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name)))
+    head_of = {name: int(found[1]) for name in checkpoint.tensors if (found := re.match(r"(\d+)\.", name))}
+    stored = 1 + max(head_of.values())
     if not 1 <= num_heads <= stored:
         raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
-    known = {_output_name(head, num_blocks) for head in range(num_heads)}
+    known = check_streams(checkpoint, target) | {_output_name(head, num_blocks) for head in range(num_heads)}
     for head in range(num_heads):
         for block in range(num_blocks):
             weight, bias = _block_names(head, block)
             checkpoint.tensor(weight, target.hidden_size, target.hidden_size)
             checkpoint.tensor(bias, target.hidden_size)
             known |= {weight, bias}
-    unused = {name for name in checkpoint.tensors if int(name.split(".")[0]) >= num_heads}
+    unused = {name for name, head in head_of.items() if head >= num_heads}
     checkpoint.refuse_others(known | unused)
     return num_heads, num_blocks
 

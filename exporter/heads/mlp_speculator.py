@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError
 
 from .graph_builder import GraphBuilder, num_scored
 from .head_model import HeadModel
+from .target_state import check_streams, read_state, taps
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -34,11 +34,6 @@ EPSILON = 1e-6
 _SCALE = "input_scale"
 
 
-def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
-    """The stream before the final norm."""
-    return (num_layers,)
-
-
 def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
     """Reads the ibm-fms layout: emb.{i}, proj.{i}, head.{i} and ln.{i}, after "speculator." or not.
 
@@ -48,9 +43,8 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     target = source.target
     sizes = _sizes(checkpoint, target)
     names = [stage_names(checkpoint, stage) for stage in range(sizes.num_stages)]
-    _check_tensors(checkpoint, names, sizes)
+    _check_tensors(checkpoint, names, sizes, check_streams(checkpoint, target))
     source.tensors[_SCALE] = torch.full((target.hidden_size,), math.sqrt(0.5))
-    scale_input = bool(checkpoint.config.get("scale_input"))
     return HeadModel(
         kind="mlp_speculator",
         taps=taps(checkpoint, target.num_layers),
@@ -60,7 +54,7 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
         logit_ids=plan.logit_ids,
         cache=None,
         graphs={
-            f"stage.{stage}": _stage(stage, parts, plan, source, sizes=sizes, scale_input=scale_input)
+            f"stage.{stage}": _stage(stage, parts, GraphBuilder(f"stage.{stage}", plan, source), checkpoint, sizes)
             for stage, parts in enumerate(names)
         },
         plan=plan,
@@ -87,7 +81,7 @@ def _sizes(checkpoint: HeadCheckpoint, target: TargetParts) -> _Sizes:
     return _Sizes(int(checkpoint.setting("n_predict")), inner, emb_dim, vocab)
 
 
-def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], sizes: _Sizes) -> None:
+def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], sizes: _Sizes, streams: set[str]) -> None:
     """All of every stage, in its shape, and nothing else but what tied stages repeat."""
     for stage, parts in enumerate(names):
         checkpoint.tensor(parts["emb"], sizes.vocab, sizes.inner)
@@ -95,7 +89,7 @@ def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], size
         checkpoint.tensor(parts["head"], sizes.vocab, sizes.inner)
         checkpoint.tensor(parts["scale"], sizes.inner)
         checkpoint.tensor(parts["shift"], sizes.inner)
-    known = {name for parts in names for name in parts.values()}
+    known = streams | {name for parts in names for name in parts.values()}
     if checkpoint.config.get("tie_weights"):
         known |= {f"{part}.{stage}.{kind}" for stage in range(1, len(names)) for part, kind in _PARTS.values()}
     checkpoint.refuse_others(known)
@@ -126,17 +120,14 @@ def stage_weights(num_stages: int, inner: int) -> tuple[float, float]:
 
 
 def _stage(
-    stage: int, parts: dict[str, str], plan: Plan, source: TensorSource, *, sizes: _Sizes, scale_input: bool
+    stage: int, parts: dict[str, str], graph: GraphBuilder, checkpoint: HeadCheckpoint, sizes: _Sizes
 ) -> tuple[ir.Model, Plan]:
-    target = source.target
-    graph = GraphBuilder(f"stage.{stage}", plan, source)
     ids = graph.input("input_ids", "int32", ("num_rows",))
     if stage:
         state = graph.input("state", "f32", ("num_rows", sizes.inner))
     else:
-        stream = graph.input(aux_hidden(target.num_layers), "f32", ("num_rows", sizes.hidden))
-        state = graph.rms_norm(stream, "final_norm", target.final_norm, target.norm_epsilon)
-        if scale_input:
+        state = read_state(graph, checkpoint)
+        if checkpoint.config.get("scale_input"):
             state = graph.rms_norm(state, _SCALE, _SCALE, EPSILON)
     state_weight, token_weight = stage_weights(sizes.num_stages, sizes.inner)
     token = graph.embedding(ids, parts["emb"].removesuffix(".weight"), parts["emb"], token_weight / state_weight)
@@ -145,6 +136,6 @@ def _stage(
     shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
     result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
     logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])
-    graph.output(logits, "logits", ("num_rows", num_scored(plan, sizes.vocab)))
+    graph.output(logits, "logits", ("num_rows", num_scored(graph.plan, sizes.vocab)))
     graph.output(result, "next_state", ("num_rows", sizes.inner))
     return graph.finish(), graph.plan

@@ -13,6 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from . import mlp_speculator, mtp
 from .decoder_layer import layer_config
+from .target_state import STREAMS, stream_taps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +50,13 @@ class TorchHead:
             return (self._mtp if kind == "mtp" else self._eagle)(self._state(streams), ids[1:])
 
     def _state(self, streams: Streams) -> Tensor:
-        """The target's after its final norm."""
+        """The target's after its final norm, and what the head adds of further streams."""
         target = self._target
-        return self._rms_norm(streams[target.num_layers], target.final_norm, target.norm_epsilon)
+        state = self._rms_norm(streams[target.num_layers], target.final_norm, target.norm_epsilon)
+        if STREAMS not in self._checkpoint.tensors:
+            return state
+        joined = torch.cat([streams[tap] for tap in stream_taps(self._checkpoint)], dim=-1)
+        return state + self._linear(joined, STREAMS)
 
     def _medusa(self, state: Tensor) -> Tensor:
         num_heads, num_blocks = (int(self._checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))

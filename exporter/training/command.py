@@ -54,6 +54,7 @@ def _yes_or_no(text: str) -> bool:
 
 
 _DECAY = _Flag("--decay", "shape.decay", float, "weight of each further guess relative to the one before")
+_TAPS = _Flag("--taps", "shape.taps", _layers, "read also the streams into these layers of the target, comma-separated")
 _INITIAL = _Flag("--initial-head", "initial", Path, "start from this head's weights")
 _OF_KIND = {
     "draft": (
@@ -71,6 +72,7 @@ _OF_KIND = {
         _Flag("--num-heads", "shape.num_heads", int, "heads, each for one more token ahead"),
         _Flag("--blocks", "shape.num_blocks", int, "residual blocks of a head"),
         _Flag("--own-output", "shape.own_output", _yes_or_no, "heads have output layers of their own: yes or no"),
+        _TAPS,
         _DECAY,
         _INITIAL,
     ),
@@ -78,6 +80,7 @@ _OF_KIND = {
         _Flag("--stages", "shape.num_stages", int, "stages, each for one more token ahead"),
         _Flag("--inner", "shape.inner_dim", int, "size of the state between stages"),
         _Flag("--tie", "shape.tie_weights", _yes_or_no, "stages share embedding, output layer and norm: yes or no"),
+        _TAPS,
         _DECAY,
         _INITIAL,
     ),

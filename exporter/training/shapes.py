@@ -63,7 +63,8 @@ class MedusaShape:
     """Medusa heads of some residual blocks each.
 
     own_output: every head has an output layer, which begins as the target's; without it all share the target's.
-    decay: weight of each head's loss relative to the one before.
+    decay: weight of each head's loss relative to the one before. taps: layers of the target whose input the heads read
+    besides its last state; published heads have none.
 
     Raises:
         TrainingOptionError: a value outside its range.
@@ -73,6 +74,7 @@ class MedusaShape:
     num_blocks: int = 1
     own_output: bool = False
     decay: float = 0.8
+    taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "num_heads", "num_blocks")
@@ -81,7 +83,7 @@ class MedusaShape:
 
 @dataclass(frozen=True, slots=True)
 class SpeculatorShape:
-    """An MLP speculator. tie_weights: all stages share embedding, output layer and norm.
+    """An MLP speculator. tie_weights: all stages share embedding, output layer and norm. taps: as of Medusa's heads.
 
     Raises:
         TrainingOptionError: a value outside its range.
@@ -91,6 +93,7 @@ class SpeculatorShape:
     inner_dim: int = 256
     tie_weights: bool = True
     decay: float = 1.0
+    taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "num_stages", "inner_dim")

@@ -66,6 +66,13 @@ class Student(nn.Module, ABC):
         """What early stopping and the choice of the best weights go by."""
         return scores.sampled_lengths[self.depth - 1]
 
+    def scale_taps(self, sizes: Tensor, *, fresh: bool) -> None:
+        """Of a student with taps: sizes [num_taps * hidden] that their columns have, to train on them divided by these.
+
+        A student that is not fresh goes on to compute what it did.
+        """
+        raise NotImplementedError
+
     def penalty(self, _state: Tensor, _target_state: Tensor, _weight: Tensor) -> Tensor | None:
         """A further loss of a guess's states [tokens, size] at weighted positions, summed."""
         return None

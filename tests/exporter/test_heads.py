@@ -43,6 +43,22 @@ def test_medusa(target: HeadTarget, tmp_path: Path, file: str, num_blocks: int, 
         assert_close(found[f"logits.{index}"], expected)
 
 
+@pytest.mark.parametrize("kind", ["medusa", "mlp_speculator"])
+@pytest.mark.parametrize("taps", [(3,), (4, 0, 2)])
+def test_heads_with_taps(target: HeadTarget, tmp_path: Path, kind: str, taps: tuple[int, ...]) -> None:
+    tensors, config = getattr(tiny_heads, kind)(taps=taps)
+    head = export_onto(target, tiny_heads.save_head(tmp_path / "head", tensors, config), tmp_path / "out")
+    assert head.taps == (*taps, NUM_LAYERS)
+    state = reference.with_streams(target.state, target.streams, tensors, config)
+    if kind == "medusa":
+        expected = reference.medusa_logits(state, tensors, 0, 1, target.lm_head)
+        assert_close(run(tmp_path / "out", "heads", tap(target, head))["logits.0"], expected)
+    else:
+        _, expected = reference.mlp_stages(state, torch.tensor(IDS)[:, None].expand(-1, 3), tensors, config)[0]
+        inputs = tap(target, head) | {"input_ids": np.array(IDS, np.int32)}
+        assert_close(run(tmp_path / "out", "stage.0", inputs)["logits"], expected)
+
+
 @pytest.mark.parametrize(("tie", "scale"), [(False, True), (False, False), (True, True), (True, False)])
 def test_mlp_speculator(target: HeadTarget, tmp_path: Path, *, tie: bool, scale: bool) -> None:
     tensors, config = tiny_heads.mlp_speculator(tie=tie, scale_input=scale)

@@ -21,7 +21,7 @@ class HeadRounds:
     def rounds(self, prompt: list[int], output: tuple[int, ...], widths: tuple[int, ...], shift: int = 0) -> list[int]:
         """Tokens of each round of trees of a shape, given the output. A `shift` of -1 reads the row before."""
         tokens = [*prompt, *output]
-        states = self._target.states(torch.tensor([tokens]))[0]
+        states = self._target.states(torch.tensor([tokens]), self._tensors, self._config)[0]
         length, rounds = len(prompt) + 1, []
         while length < len(tokens):
             num_accepted = 0

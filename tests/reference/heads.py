@@ -9,6 +9,8 @@ import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 Tensors = dict[str, Any]
@@ -16,6 +18,15 @@ Tensors = dict[str, Any]
 
 def rms_norm(x: Tensor, weight: Tensor | float, epsilon: float) -> Tensor:
     return x / torch.sqrt(x.square().mean(dim=-1, keepdim=True) + epsilon) * weight
+
+
+def with_streams(state: Tensor, streams: Sequence[Tensor], tensors: Tensors, config: Tensors) -> Tensor:
+    """What Medusa heads and speculators with taps read: their matrix of the streams into some layers is added."""
+    if "stream_taps" not in config:
+        return state
+    joined = torch.cat([streams[tap] for tap in config["stream_taps"]], dim=-1)
+    prefix = "speculator." if "n_predict" in config else ""
+    return state + joined @ tensors[f"{prefix}streams.weight"].T
 
 
 def medusa_logits(state: Tensor, tensors: Tensors, head: int, num_blocks: int, shared: Tensor) -> Tensor:

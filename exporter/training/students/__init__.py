@@ -10,6 +10,7 @@ import torch
 
 from pilotfish.exporter.errors import ExportError
 from pilotfish.exporter.heads import HeadCheckpoint, open_head
+from pilotfish.exporter.heads.target_state import stream_taps
 from pilotfish.exporter.training.draft import DraftStudent, new_draft, read_draft
 from pilotfish.exporter.training.errors import DataError, TrainingOptionError
 from pilotfish.exporter.training.shapes import DraftShape, EagleShape, MedusaShape, SpeculatorShape
@@ -98,11 +99,11 @@ def _new_head(shape: HeadShape, target: Target, loss: str, ids: Tensor | None) -
 
 
 def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: bool) -> None:
-    """Gives an EAGLE-3 head the sizes of its taps' columns on some training rows.
+    """Gives a head the sizes of its taps' columns on some training rows.
 
     Medians: the first position of a text has states a hundred times larger than all others.
     """
-    if not isinstance(student, EagleStudent) or not student.taps:
+    if not student.taps:
         return
     batch = data.rows.batch(data.split.train[:_MEASURED_ROWS], target.model.device)
     streams = target.look(batch.token_ids, batch.position_ids, student.taps).streams
@@ -111,12 +112,14 @@ def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: boo
 
 
 def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
+    taps = stream_taps(checkpoint)
     if checkpoint.kind == "medusa":
         heads, blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
-        return MedusaShape(heads, blocks, own_output=f"0.{blocks}.weight" in checkpoint.tensors)
+        return MedusaShape(heads, blocks, own_output=f"0.{blocks}.weight" in checkpoint.tensors, taps=taps)
     if checkpoint.kind == "mlp_speculator":
         stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim"))
-        return SpeculatorShape(stages, inner, tie_weights=bool(checkpoint.config.get("tie_weights")))
+        tied = bool(checkpoint.config.get("tie_weights"))
+        return SpeculatorShape(stages, inner, tie_weights=tied, taps=taps)
     if checkpoint.kind not in ("eagle", "eagle3"):
         raise TrainingOptionError(f"heads of kind {checkpoint.kind} cannot be trained or evaluated here")
     nested = checkpoint.config.get("eagle_config") or {}

@@ -21,11 +21,11 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
-from pilotfish.exporter.training.errors import TrainingOptionError
 from pilotfish.exporter.training.student import Student, shifted
 
 from .chains import Chains, positions_of
 from .head_files import save_head
+from .streams import StreamReader, check_taps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +117,7 @@ class _Layer(nn.Module):
 class EagleStudent(Student):
     """Both kinds. Parameters have the published names."""
 
-    _tap_sizes: Tensor  # [3 * hidden], of the columns that an EAGLE-3 head reads
+    fc: nn.Linear  # an EAGLE-3 head's is a StreamReader
 
     def __init__(self, shape: EagleShape, target: Target, loss: str, ids: Tensor | None) -> None:
         """`ids`: ascending, the tokens that an EAGLE-3 head scores; None: all."""
@@ -127,12 +127,11 @@ class EagleStudent(Student):
         self._is_third = shape.version == 3  # noqa: PLR2004
         hidden, layers = target.hidden_size, target.model.config.num_hidden_layers
         self.register_buffer("_ids", ids, persistent=False)
-        self.register_buffer("_tap_sizes", torch.ones(3 * hidden), persistent=False)
         layer = _Layer(self._config, joins=self._is_third)
         self._rotary = LlamaRotaryEmbedding(self._config)
         if self._is_third:
-            self.taps = _taps(shape, layers)
-            self.fc, self.midlayer = nn.Linear(3 * hidden, hidden, bias=False), layer
+            self.taps = check_taps(shape.taps or (2, layers // 2, layers - 3), layers, "three different")
+            self.fc, self.midlayer = StreamReader(len(self.taps), hidden), layer
             self.norm = LlamaRMSNorm(hidden, self._config.rms_norm_eps)
             self.lm_head = nn.Linear(hidden, self._vocab if ids is None else len(ids), bias=False)
         else:
@@ -157,17 +156,11 @@ class EagleStudent(Student):
 
     @torch.no_grad()
     def scale_taps(self, sizes: Tensor, *, fresh: bool) -> None:
-        """Trains an EAGLE-3 head on taps divided by `sizes` [3 * hidden]; on disk `fc` reads the taps as they are.
-
-        Residual streams grow along the layers, some columns to hundreds of times of others, and a layer that adds to
-        such a state learns slowly. A fresh head's last norm takes over what the sizes took from the last tap.
-        """
-        self._tap_sizes.copy_(sizes)
+        """Of an EAGLE-3 head; a fresh one's last norm takes over what the sizes took from the last tap."""
+        cast("StreamReader", self.fc).scale(sizes, fresh=fresh)
         if fresh:
             last = sizes[-len(self.norm.weight) :]
             self.norm.weight.mul_(last / last.square().mean().sqrt())
-        else:
-            self.fc.weight.mul_(sizes)
 
     @property
     def ids(self) -> Tensor | None:
@@ -208,8 +201,7 @@ class EagleStudent(Student):
     def _incoming(self, seen: Seen) -> Tensor:
         state = seen.hidden
         if self._is_third:
-            taps = torch.cat(seen.streams, dim=-1)
-            state = cast("Tensor", self.fc(taps / self._tap_sizes.to(taps.dtype)))
+            state = cast("Tensor", self.fc(torch.cat(seen.streams, dim=-1)))
         if self.training and self._shape.noise:
             state = state + (torch.rand_like(state) * 2 - 1) * self._shape.noise
         return state
@@ -241,7 +233,7 @@ class EagleStudent(Student):
         }
         tensors = dict(self.state_dict())
         if self._is_third:
-            tensors["fc.weight"] = self.fc.weight / self._tap_sizes
+            tensors["fc.weight"] = cast("StreamReader", self.fc).stored()
             config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(self.taps)}}
             config |= {"draft_vocab_size": self.lm_head.out_features}
             if self.ids is not None:
@@ -261,18 +253,3 @@ class EagleStudent(Student):
             f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, {scored} tokens scored, "
             f"unrolled {self.depth} steps"
         )
-
-
-def _taps(shape: EagleShape, num_layers: int) -> tuple[int, ...]:
-    """The layers whose input the head reads.
-
-    Raises:
-        TrainingOptionError: the target has no three such layers.
-    """
-    taps = shape.taps or (2, num_layers // 2, num_layers - 3)
-    if len(set(taps)) != len(taps) or not all(0 <= tap <= num_layers for tap in taps):
-        raise TrainingOptionError(
-            f"taps are {', '.join(map(str, taps))}; the target has {num_layers} layers, give three different of 0 to "
-            f"{num_layers}"
-        )
-    return taps

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pilotfish.exporter.training.student import Student
-
 from .head_files import save_head
+from .last_state import LastStateStudent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,11 +38,11 @@ class _Block(nn.Module):
         return x + functional.silu(self.linear(x))
 
 
-class MedusaStudent(Student):
+class MedusaStudent(LastStateStudent):
     """Head d guesses the token after the next d + 1 from the state alone. Parameters have the published names."""
 
     def __init__(self, shape: MedusaShape, target: Target, loss: str) -> None:
-        super().__init__(loss, shape.num_heads, shape.decay)
+        super().__init__(loss, shape.num_heads, shape.decay, shape.taps, target)
         self._shape, self._target_id = shape, target.checkpoint.id
         for head in range(shape.num_heads):
             layers: list[nn.Module] = [_Block(target.hidden_size) for _ in range(shape.num_blocks)]
@@ -52,12 +51,12 @@ class MedusaStudent(Student):
             self.add_module(str(head), nn.Sequential(*layers))
 
     def guess(self, batch: Batch, seen: Seen, target_head: Tensor, depth: int) -> list[tuple[Tensor, Tensor]]:  # noqa: ARG002
-        """Every head on the target's last state."""
-        guesses = []
+        """Every head on the same state."""
+        guesses, state = [], self.state(seen)
         for head in range(min(depth, self.depth)):
             layers: Any = self.get_submodule(str(head))
-            state = layers[: self._shape.num_blocks](seen.hidden)
-            guesses.append((state, layers[-1].weight if self._shape.own_output else target_head))
+            result = layers[: self._shape.num_blocks](state)
+            guesses.append((result, layers[-1].weight if self._shape.own_output else target_head))
         return guesses
 
     def save(self, folder: Path) -> None:
@@ -68,13 +67,14 @@ class MedusaStudent(Student):
             "medusa_num_layers": self._shape.num_blocks,
             "base_model_name_or_path": self._target_id,
         }
-        save_head(folder, dict(self.state_dict()), config, torch.float16)
+        tensors, taps = self.stored()
+        save_head(folder, tensors, config | taps, torch.float16)
 
     def describe(self) -> str:
         """For the card."""
         shape = self._shape
         output = "output layers of their own" if shape.own_output else "the target's output layer"
-        return f"Medusa, {shape.num_heads} heads of {shape.num_blocks} residual blocks, {output}"
+        return f"Medusa, {shape.num_heads} heads of {shape.num_blocks} residual blocks, {output}{self.describe_taps()}"
 
 
 @torch.no_grad()

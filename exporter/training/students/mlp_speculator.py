@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pilotfish.exporter.training.draft import project_embedding
-from pilotfish.exporter.training.student import Student, shifted
+from pilotfish.exporter.training.student import shifted
 
 from .head_files import save_head
+from .last_state import LastStateStudent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,11 +41,11 @@ class _ScaleShift(nn.Module):
         return functional.rms_norm(x.float(), x.shape[-1:], eps=_EPSILON) * self.weight + self.bias
 
 
-class SpeculatorStudent(Student):
+class SpeculatorStudent(LastStateStudent):
     """Stage d guesses from the state before it and the token before it. Parameters have the published names."""
 
     def __init__(self, shape: SpeculatorShape, target: Target, loss: str) -> None:
-        super().__init__(loss, shape.num_stages, shape.decay)
+        super().__init__(loss, shape.num_stages, shape.decay, shape.taps, target)
         self._shape, self._hidden, self._vocab = shape, target.hidden_size, target.vocab_size
         inner, own = shape.inner_dim, 1 if shape.tie_weights else shape.num_stages
         widths = [target.hidden_size, *([inner] * ((2 if shape.tie_weights else shape.num_stages) - 1))]
@@ -69,7 +70,7 @@ class SpeculatorStudent(Student):
         shape, guesses = self._shape, []
         state_weight = 0.5 ** (0.5 / shape.num_stages)
         token_weight = math.sqrt((1 - state_weight**2) * shape.inner_dim / 2)
-        state = functional.rms_norm(seen.hidden.float(), (self._hidden,), eps=_EPSILON) * math.sqrt(0.5)
+        state = functional.rms_norm(self.state(seen).float(), (self._hidden,), eps=_EPSILON) * math.sqrt(0.5)
         for stage in range(min(depth, self.depth)):
             own, proj = (0, min(stage, 1)) if shape.tie_weights else (stage, stage)
             token = self.emb[own](shifted(batch.token_ids, -1 - stage))
@@ -93,13 +94,14 @@ class SpeculatorStudent(Student):
             "tie_weights": shape.tie_weights,
             "scale_input": True,
         }
-        tensors = {f"speculator.{name}": tensor for name, tensor in self.state_dict().items()}
-        save_head(folder, tensors, config, torch.float16)
+        tensors, taps = self.stored()
+        named = {f"speculator.{name}": tensor for name, tensor in tensors.items()}
+        save_head(folder, named, config | taps, torch.float16)
 
     def describe(self) -> str:
         """For the card."""
         shape = self._shape
         return (
             f"MLP speculator, {shape.num_stages} stages, inner dimension {shape.inner_dim}, "
-            f"{'tied' if shape.tie_weights else 'untied'} weights"
+            f"{'tied' if shape.tie_weights else 'untied'} weights{self.describe_taps()}"
         )

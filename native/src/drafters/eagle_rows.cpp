@@ -13,14 +13,6 @@ ModelLimits step_limits(ModelLimits limits) {
   return limits;
 }
 
-std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, const FloatRows& streams) {
-  std::vector<RowGraph::Port> ports;
-  for (size_t i = 0; i < entry.taps.size(); ++i) {
-    ports.emplace_back(stream_name(entry.taps[i]), RowPort::Rows::of(streams, static_cast<int32_t>(i)));
-  }
-  return ports;
-}
-
 }  // namespace
 
 EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)

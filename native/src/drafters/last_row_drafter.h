@@ -1,4 +1,4 @@
-// Heads that read the target's stream at the last token and nothing else: Medusa's and the MLP speculator.
+// Heads that read the target's streams at the last token and nothing else: Medusa's and the MLP speculator.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,13 @@ namespace pilotfish {
 
 class LastRowDrafter : public HeadDrafter {
  public:
-  LastRowDrafter(const Head& head, int32_t width) : device_(head.device()), width_(width) {}
+  LastRowDrafter(const Head& head, int32_t width)
+      : device_(head.device()), width_(width), num_taps_(static_cast<int32_t>(head.entry().taps.size())) {}
 
   bool reads_all_rows() const noexcept override { return false; }
   HeadState make_state(int32_t) const override {
     HeadState state;
-    state.streams = std::make_unique<FloatRows>(device_, 1, width_);
+    state.streams = std::make_unique<FloatRows>(device_, 1, width_, num_taps_);
     return state;
   }
   void observe(const HeadRows& pass, HeadState& state) override {
@@ -28,11 +29,12 @@ class LastRowDrafter : public HeadDrafter {
  private:
   const std::shared_ptr<CudaDevice> device_;
   const int32_t width_;
+  const int32_t num_taps_;
 };
 
 class MedusaDrafter final : public LastRowDrafter {
  public:
-  // `width` columns has the head's tap. The head must outlive it.
+  // `width` columns has each of the head's taps. The head must outlive it.
   MedusaDrafter(const Head& head, int32_t width, int32_t num_ids)
       : LastRowDrafter(head, width), rows_(head, width, num_ids), trees_(rows_, num_ids) {}
 

@@ -19,13 +19,12 @@ std::vector<RowGraph::Port> outputs_of(const HeadEntry& entry, const FloatRows& 
 
 MedusaRows::MedusaRows(const Head& head, int32_t width, int32_t num_ids)
     : head_(head),
-      stream_(head.device(), 1, width),
+      streams_(head.device(), 1, width, static_cast<int32_t>(head.entry().taps.size())),
       logits_(head.device(), head.entry().num_predictions, num_logits(), num_choices(*this, num_ids)),
-      graph_(head, "heads", {{stream_name(head.entry().taps[0]), stream_}}, outputs_of(head.entry(), logits_.rows()),
-             1) {}
+      graph_(head, "heads", stream_ports(head.entry(), streams_), outputs_of(head.entry(), logits_.rows()), 1) {}
 
 uint64_t MedusaRows::num_bytes(const HeadEntry& entry, uint64_t width) noexcept {
-  return FloatRows::num_bytes(1, width + uint64_t(entry.num_predictions) * entry.num_logits);
+  return FloatRows::num_bytes(1, entry.taps.size() * width + uint64_t(entry.num_predictions) * entry.num_logits);
 }
 
 void MedusaRows::run() {
@@ -37,7 +36,7 @@ std::optional<Logits> MedusaRows::begin(const DraftRequest& request, Draft&) {
   const HeadState& state = *request.head_state;
   // Of the token before the last one, which no pass of the target has run yet.
   assert(state.position == int32_t(request.tokens.size()) - 2);
-  stream_.take(0, *state.streams, 0, 1);
+  streams_.take(0, *state.streams, 0, 1);
   graph_.run(1);
   levels_ = logits_.read(request, max_depth());
   return level(0, 1);

@@ -15,7 +15,7 @@ namespace pilotfish {
 
 class MedusaRows final : public DraftRows {
  public:
-  // `width` columns has the head's tap; ids from num_ids on are padding. The head must outlive it.
+  // `width` columns has each of the head's taps; ids from num_ids on are padding. The head must outlive it.
   MedusaRows(const Head& head, int32_t width, int32_t num_ids);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width) noexcept;
@@ -36,8 +36,8 @@ class MedusaRows final : public DraftRows {
   Logits level(int32_t depth, int32_t num_rows) const;
 
   const Head& head_;
-  FloatRows stream_;
-  RowLogits logits_;  // a level a row
+  FloatRows streams_;  // [num_taps, 1, width]
+  RowLogits logits_;   // a level a row
   RowGraph graph_;
   Logits levels_{};  // of the round
 };

@@ -10,7 +10,7 @@ MlpRows::MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_r
     : head_(head),
       max_rows_(max_rows),
       ids_(max_rows),
-      stream_(head.device(), 1, width),
+      streams_(head.device(), 1, width, static_cast<int32_t>(head.entry().taps.size())),
       state_(head.device(), max_rows, head.entry().state_size),
       next_state_(head.device(), max_rows, head.entry().state_size),
       logits_(head.device(), max_rows, num_logits(), num_choices(*this, num_ids)),
@@ -23,9 +23,14 @@ MlpRows::MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_r
   }
   const RowGraph::Port tokens("input_ids", RowPort::Rows{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, ids, 0, max_rows});
   for (int32_t stage = 0; stage < entry.num_predictions; ++stage) {
-    const RowGraph::Port state =
-        stage == 0 ? RowGraph::Port{stream_name(entry.taps[0]), stream_} : RowGraph::Port{"state", state_};
-    stages_.emplace_back(head, "stage." + std::to_string(stage), std::vector<RowGraph::Port>{state, tokens},
+    std::vector<RowGraph::Port> inputs;
+    if (stage == 0) {
+      inputs = stream_ports(entry, streams_);
+    } else {
+      inputs.emplace_back("state", state_);
+    }
+    inputs.push_back(tokens);
+    stages_.emplace_back(head, "stage." + std::to_string(stage), inputs,
                          std::vector<RowGraph::Port>{{"logits", logits_.rows()}, {"next_state", next_state_}},
                          stage == 0 ? 1 : max_rows);
   }
@@ -33,7 +38,8 @@ MlpRows::MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_r
 
 uint64_t MlpRows::num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept {
   const uint64_t state_size = entry.state_size;
-  return FloatRows::num_bytes(1, width) + FloatRows::num_bytes(max_rows, 1 + 2 * state_size + entry.num_logits) +
+  return FloatRows::num_bytes(1, entry.taps.size() * width) +
+         FloatRows::num_bytes(max_rows, 1 + 2 * state_size + entry.num_logits) +
          FloatRows::num_bytes(TreePass::kMaxRows, state_size);
 }
 
@@ -41,7 +47,7 @@ std::optional<Logits> MlpRows::begin(const DraftRequest& request, Draft&) {
   const HeadState& last = *request.head_state;
   // Of the token before the last one, which no pass of the target has run yet.
   assert(last.position == int32_t(request.tokens.size()) - 2);
-  stream_.take(0, *last.streams, 0, 1);
+  streams_.take(0, *last.streams, 0, 1);
   ids_[0] = request.tokens.back();
   start(0, 1);
   states_.take(0, next_state_, 0, 1);

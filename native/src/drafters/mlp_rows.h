@@ -18,8 +18,8 @@ namespace pilotfish {
 
 class MlpRows final : public DraftRows {
  public:
-  // `width` columns has the head's tap; a level has max_rows rows at most; ids from num_ids on are padding. The head
-  // must outlive it.
+  // `width` columns has each of the head's taps; a level has max_rows rows at most; ids from num_ids on are padding.
+  // The head must outlive it.
   MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
@@ -45,7 +45,7 @@ class MlpRows final : public DraftRows {
   const int32_t max_rows_;
   std::vector<int32_t> ids_;              // [max_rows] of the stage's tokens
   std::optional<CudaMemory> device_ids_;  // on a device, where they are copied to
-  FloatRows stream_;                      // of the first stage
+  FloatRows streams_;                     // of the first stage, [num_taps, 1, width]
   FloatRows state_, next_state_;          // of each of the others; what each leaves behind
   RowLogits logits_;
   std::vector<RowGraph> stages_;

@@ -1,5 +1,7 @@
 #include "model/row_graph.h"
 
+#include "model/hidden_rows.h"
+
 namespace pilotfish {
 
 RowGraph::RowGraph(const Head& head, std::string_view role, const std::vector<Port>& inputs,
@@ -15,6 +17,14 @@ RowGraph::RowGraph(const Head& head, std::string_view role, const std::vector<Po
 void RowGraph::run(int32_t num_rows) {
   for (RowPort& port : ports_) port.bind(num_rows);
   session_->run({.num_rows = num_rows});
+}
+
+std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, const FloatRows& streams) {
+  std::vector<RowGraph::Port> ports;
+  for (size_t i = 0; i < entry.taps.size(); ++i) {
+    ports.emplace_back(stream_name(entry.taps[i]), RowPort::Rows::of(streams, static_cast<int32_t>(i)));
+  }
+  return ports;
 }
 
 }  // namespace pilotfish

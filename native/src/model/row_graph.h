@@ -35,4 +35,7 @@ class RowGraph {
   std::vector<RowPort> ports_;
 };
 
+// What a head's first graph reads of its target: a port each of its taps, whose rows are the parts of `streams`.
+std::vector<RowGraph::Port> stream_ports(const HeadEntry& entry, const FloatRows& streams);
+
 }  // namespace pilotfish

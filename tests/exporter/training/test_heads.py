@@ -36,6 +36,7 @@ def test_loss_falls_and_acceptance_rises(trained: TrainedHead, name: str) -> Non
     depth = {
         "medusa": 3,
         "medusa-own-output": 2,
+        "medusa-taps": 3,
         "mlp": 3,
         "mlp-untied": 2,
         "eagle": 2,
@@ -65,13 +66,19 @@ def stored(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 IDS = [5, 9, 30, 7, 21, 44, 13, 8, 50, 11]
 
 
+def read_state(target: Target, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> torch.Tensor:
+    """What heads without a decoder layer read."""
+    seen = target.look(torch.tensor([IDS]), None, [0, 1])
+    return reference.with_streams(seen.hidden[0], [stream[0] for stream in seen.streams], tensors, config)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["medusa", "medusa-own-output"])
+@pytest.mark.parametrize("name", ["medusa", "medusa-own-output", "medusa-taps"])
 def test_medusa_is_the_papers(trained: TrainedHead, target: Target, name: str) -> None:
     folder = trained(name).folder
     tensors, config = stored(folder)
     found = logits_of(load_student(folder, target), target, batch_of([IDS]), config["medusa_num_heads"])
-    state = target.look(torch.tensor([IDS]), None).hidden[0]
+    state = read_state(target, tensors, config)
     for head, logits in enumerate(found):
         expected = reference.medusa_logits(state, tensors, head, config["medusa_num_layers"], target.head)
         torch.testing.assert_close(logits[0], expected, rtol=1e-4, atol=1e-4)
@@ -86,7 +93,7 @@ def test_speculator_is_the_papers(trained: TrainedHead, target: Target, name: st
     found = logits_of(load_student(folder, target), target, batch_of([IDS]), stages)
     anchors = len(IDS) - stages
     tokens = torch.tensor([IDS[at + 1 : at + 1 + stages] for at in range(anchors)])  # the text's own
-    state = target.look(torch.tensor([IDS]), None).hidden[0, :anchors]
+    state = read_state(target, tensors, config)[:anchors]
     for logits, (_, expected) in zip(found, reference.mlp_stages(state, tokens, tensors, config), strict=True):
         torch.testing.assert_close(logits[0, :anchors], expected, rtol=1e-4, atol=1e-4)
 
@@ -120,10 +127,13 @@ def test_unrolled_eagle_is_drafting_row_by_row(trained: TrainedHead, target: Tar
 
 
 @torch.no_grad()
-def test_taps_are_scaled_in_training_and_not_on_disk(trained: TrainedHead, target: Target, tmp_path: Path) -> None:
-    student: Any = load_student(trained("eagle3").folder, target)
+@pytest.mark.parametrize("name", ["medusa-taps", "mlp-untied", "eagle3"])
+def test_taps_are_scaled_in_training_and_not_on_disk(
+    trained: TrainedHead, target: Target, tmp_path: Path, name: str
+) -> None:
+    student: Any = load_student(trained(name).folder, target)
     expected = logits_of(student, target, batch_of([IDS]), 2)
-    student.scale_taps(torch.linspace(0.5, 40, 3 * target.hidden_size), fresh=False)
+    student.scale_taps(torch.linspace(0.5, 40, len(student.taps) * target.hidden_size), fresh=False)
     student.save(tmp_path)
     for same in (student, load_student(tmp_path, target)):
         for found, logits in zip(logits_of(same, target, batch_of([IDS]), 2), expected, strict=True):
