@@ -26,9 +26,9 @@ shift 5
 case $kind in
 eagle) own="--unroll 5 --decay 0.85 --ffn 3072 --draft-vocab 16384 --text-steps 0 --self-text-steps 3600
     --self-text-rate 2.5e-3" ;;
-medusa) own="--num-heads 4 --blocks 5 --own-output yes --decay 0.9 --text-steps 1200 --self-text-steps 3600
+medusa) own="--num-heads 4 --blocks 5 --own-output yes --taps 12,18,24,27 --decay 0.9 --text-steps 1200 --self-text-steps 3600
     --self-text-rate 2e-3" ;;
-mlp) own="--stages 3 --inner 1024 --decay 1 --text-steps 300 --self-text-steps 1200 --self-text-rate 3e-3" ;;
+mlp) own="--stages 3 --inner 1024 --taps 12,18,24,27 --decay 1 --text-steps 300 --self-text-steps 1200 --self-text-rate 3e-3" ;;
 *)
     echo "KIND is $kind; choose eagle, medusa or mlp" >&2
     exit 2

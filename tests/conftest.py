@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command_line import CommandLine
+from traced_once import trace_once
 
 from pilotfish import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-THREADS = 2
+THREADS = 2  # of tiny bundles; real ones have one, as two processes run tests side by side
 # Few tests that take minutes: they begin first, so that no process is left alone with them in the end.
 LONG_FILES = ("test_sampled_distribution.py", "test_draft_vocabulary.py", "test_field_issues_memory.py")
 
@@ -22,6 +23,10 @@ LONG_FILES = ("test_sampled_distribution.py", "test_draft_vocabulary.py", "test_
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of LONG_FILES first, and all others as they are."""
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+def pytest_runtest_setup() -> None:
+    trace_once()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -112,7 +117,7 @@ def real_bundle() -> Path:
 @pytest.fixture(scope="session")
 def real_engine(real_bundle: Path) -> Iterator[Engine]:
     """The real pair, loaded once."""
-    with Engine(real_bundle, threads=THREADS) as loaded:
+    with Engine(real_bundle, threads=1) as loaded:
         yield loaded
 
 

@@ -224,7 +224,7 @@ def test_shapes() -> None:
 @pytest.mark.real
 def test_real_pair(real_bundle: Path) -> None:
     """Fifty prompts and every kind of tree."""
-    with Engine(real_bundle, threads=2, max_draft_tokens=MOST_TOKENS) as engine:
+    with Engine(real_bundle, threads=1, max_draft_tokens=MOST_TOKENS) as engine:
         for index in range(50):
             text = f"Write {index % 7 + 1} sentences about the number {index}."
             ids = engine.encode_chat([{"role": "user", "content": text}]) if index % 2 else engine.encode(text)
