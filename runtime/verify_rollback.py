@@ -52,18 +52,19 @@ def _goes_on_as_fresh(engine: Engine, ids: list[int], source: Source, amount: Am
     """The same tokens, and from the same drafts, as without anything retained.
 
     What a source drafts that drafts as much as pays depends on what it still has to read. Such a source may also have
-    left the head's cache behind, and then the target reads again what the head has not seen.
+    left a head's cache behind, and then the target reads again what the head has not seen.
     """
     options = GenerateKeywords(max_new_tokens=min(amount.new_tokens, 16), ignore_eos=True)
     alone = options | GenerateKeywords(reuse_prefix=False)
     fresh = engine.generate(ids, **(source.options | alone))
     plain = engine.generate(ids, **(PLAIN | alone))
     reused = engine.generate(ids, **(source.options | options))
-    if not reused.token_ids == fresh.token_ids == plain.token_ids:
-        return False
-    if not source.is_fixed:
-        return True
-    return reused.stats.num_prefilled_target < len(ids) and reused.stats.num_accepted == fresh.stats.num_accepted
+    may_read_again = engine.info.has_head and not source.is_fixed
+    return (
+        reused.token_ids == fresh.token_ids == plain.token_ids
+        and (reused.stats.num_prefilled_target < len(ids) or may_read_again)
+        and (reused.stats.num_accepted == fresh.stats.num_accepted or not source.is_fixed)
+    )
 
 
 def _long(options: GenerateKeywords, amount: Amount) -> GenerateKeywords:

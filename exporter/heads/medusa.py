@@ -68,7 +68,9 @@ def _check_tensors(checkpoint: HeadCheckpoint, target: TargetParts) -> tuple[int
     stored = 1 + max(head_of.values())
     if not 1 <= num_heads <= stored:
         raise CheckpointError(f"{checkpoint.id}: medusa_num_heads is {num_heads}, the weights hold {stored} heads")
-    known = check_streams(checkpoint, target) | {_output_name(head, num_blocks) for head in range(num_heads)}
+    known = check_streams(checkpoint, target.hidden_size) | {
+        _output_name(head, num_blocks) for head in range(num_heads)
+    }
     for head in range(num_heads):
         for block in range(num_blocks):
             weight, bias = _block_names(head, block)

@@ -43,7 +43,7 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     target = source.target
     sizes = _sizes(checkpoint, target)
     names = [stage_names(checkpoint, stage) for stage in range(sizes.num_stages)]
-    _check_tensors(checkpoint, names, sizes, check_streams(checkpoint, target))
+    _check_tensors(checkpoint, names, sizes)
     source.tensors[_SCALE] = torch.full((target.hidden_size,), math.sqrt(0.5))
     return HeadModel(
         kind="mlp_speculator",
@@ -81,7 +81,7 @@ def _sizes(checkpoint: HeadCheckpoint, target: TargetParts) -> _Sizes:
     return _Sizes(int(checkpoint.setting("n_predict")), inner, emb_dim, vocab)
 
 
-def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], sizes: _Sizes, streams: set[str]) -> None:
+def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], sizes: _Sizes) -> None:
     """All of every stage, in its shape, and nothing else but what tied stages repeat."""
     for stage, parts in enumerate(names):
         checkpoint.tensor(parts["emb"], sizes.vocab, sizes.inner)
@@ -89,7 +89,7 @@ def _check_tensors(checkpoint: HeadCheckpoint, names: list[dict[str, str]], size
         checkpoint.tensor(parts["head"], sizes.vocab, sizes.inner)
         checkpoint.tensor(parts["scale"], sizes.inner)
         checkpoint.tensor(parts["shift"], sizes.inner)
-    known = streams | {name for parts in names for name in parts.values()}
+    known = check_streams(checkpoint, sizes.hidden) | {name for parts in names for name in parts.values()}
     if checkpoint.config.get("tie_weights"):
         known |= {f"{part}.{stage}.{kind}" for stage in range(1, len(names)) for part, kind in _PARTS.values()}
     checkpoint.refuse_others(known)

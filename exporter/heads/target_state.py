@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from .checkpoint import HeadCheckpoint
     from .graph_builder import GraphBuilder
-    from .tensor_source import TargetParts
 
 TAPS = "stream_taps"  # in config.json
 STREAMS = "streams.weight"  # [hidden, num_taps * hidden]
@@ -42,7 +41,7 @@ def taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     return (*named, num_layers)
 
 
-def check_streams(checkpoint: HeadCheckpoint, target: TargetParts) -> set[str]:
+def check_streams(checkpoint: HeadCheckpoint, hidden_size: int) -> set[str]:
     """The matrix's name, if the head has one, which then has its shape.
 
     Raises:
@@ -51,7 +50,7 @@ def check_streams(checkpoint: HeadCheckpoint, target: TargetParts) -> set[str]:
     named = stream_taps(checkpoint)
     if not named:
         return set()
-    checkpoint.tensor(STREAMS, target.hidden_size, len(named) * target.hidden_size)
+    checkpoint.tensor(STREAMS, hidden_size, len(named) * hidden_size)
     return {STREAMS}
 
 

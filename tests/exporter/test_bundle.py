@@ -28,6 +28,7 @@ from pilotfish.exporter.errors import (
     ParityError,
 )
 from pilotfish.exporter.rotary_tables import rotary_tables
+from pilotfish.exporter.trace import trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,10 @@ def test_a_written_bundle_checks_and_reads_back(bundle: Path) -> None:
     )
 
 
-def test_export_is_deterministic(bundle: Path, family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+def test_export_is_deterministic(
+    bundle: Path, family_checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_export, "trace", trace)  # once more, not the session's
     llama = str(family_checkpoints["llama"])
     again = export(llama, tmp_path / "again", draft=llama, options=QUICK).manifest
     assert again == read_manifest(bundle)

@@ -130,7 +130,7 @@ class EagleStudent(Student):
         layer = _Layer(self._config, joins=self._is_third)
         self._rotary = LlamaRotaryEmbedding(self._config)
         if self._is_third:
-            self.taps = check_taps(shape.taps or (2, layers // 2, layers - 3), layers, "three different")
+            self.taps = check_taps(shape.taps or (2, layers // 2, layers - 3), layers, layers, "three different")
             self.fc, self.midlayer = StreamReader(len(self.taps), hidden), layer
             self.norm = LlamaRMSNorm(hidden, self._config.rms_norm_eps)
             self.lm_head = nn.Linear(hidden, self._vocab if ids is None else len(ids), bias=False)

@@ -29,7 +29,8 @@ class LastStateStudent(Student):
     def __init__(self, loss: str, depth: int, decay: float, taps: tuple[int, ...], target: Target) -> None:
         super().__init__(loss, depth, decay)
         if taps:
-            self.taps = check_taps(taps, target.model.config.num_hidden_layers, "different ones")
+            num_layers = target.model.config.num_hidden_layers
+            self.taps = check_taps(taps, num_layers, num_layers - 1, "different ones")  # the last state is read anyway
             self.streams = StreamReader(len(taps), target.hidden_size)
             nn.init.zeros_(self.streams.weight)
 

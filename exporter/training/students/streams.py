@@ -38,15 +38,14 @@ class StreamReader(nn.Linear):
         return self.weight / self._sizes
 
 
-def check_taps(taps: tuple[int, ...], num_layers: int, wanted: str) -> tuple[int, ...]:
-    """Layers of the target whose input is read, different ones that it has; `num_layers` is the final norm.
+def check_taps(taps: tuple[int, ...], num_layers: int, last: int, wanted: str) -> tuple[int, ...]:
+    """Layers of the target whose input is read, different ones from 0 to `last`; `num_layers` is the final norm.
 
     Raises:
         TrainingOptionError: others; `wanted` says how many there may be.
     """
-    if len(set(taps)) != len(taps) or not all(0 <= tap <= num_layers for tap in taps):
+    if len(set(taps)) != len(taps) or not all(0 <= tap <= last for tap in taps):
         raise TrainingOptionError(
-            f"taps are {', '.join(map(str, taps))}; the target has {num_layers} layers, give {wanted} of 0 to "
-            f"{num_layers}"
+            f"taps are {', '.join(map(str, taps))}; the target has {num_layers} layers, give {wanted} of 0 to {last}"
         )
     return taps

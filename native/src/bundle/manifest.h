@@ -88,6 +88,7 @@ struct HeadEntry {
 
   // Packed bytes that a pass reads, as a model's.
   uint64_t pass_weight_bytes() const;
+  int32_t num_taps() const noexcept { return static_cast<int32_t>(taps.size()); }
   // Whether it has a decoder layer, whose keys and values are cached.
   bool has_layer() const noexcept { return kind != HeadKind::kMedusa && kind != HeadKind::kMlpSpeculator; }
 };

@@ -17,7 +17,7 @@ ModelLimits step_limits(ModelLimits limits) {
 
 EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
     : head_(head),
-      num_taps_(static_cast<int32_t>(head.entry().taps.size())),
+      num_taps_(head.entry().num_taps()),
       width_(width),
       step_(head, step_limits(target_limits)),
       streams_(head.device(), kMaxRows, width, num_taps_),

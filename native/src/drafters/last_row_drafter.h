@@ -12,7 +12,7 @@ namespace pilotfish {
 class LastRowDrafter : public HeadDrafter {
  public:
   LastRowDrafter(const Head& head, int32_t width)
-      : device_(head.device()), width_(width), num_taps_(static_cast<int32_t>(head.entry().taps.size())) {}
+      : device_(head.device()), width_(width), num_taps_(head.entry().num_taps()) {}
 
   bool reads_all_rows() const noexcept override { return false; }
   HeadState make_state(int32_t) const override {

@@ -19,7 +19,7 @@ std::vector<RowGraph::Port> outputs_of(const HeadEntry& entry, const FloatRows& 
 
 MedusaRows::MedusaRows(const Head& head, int32_t width, int32_t num_ids)
     : head_(head),
-      streams_(head.device(), 1, width, static_cast<int32_t>(head.entry().taps.size())),
+      streams_(head.device(), 1, width, head.entry().num_taps()),
       logits_(head.device(), head.entry().num_predictions, num_logits(), num_choices(*this, num_ids)),
       graph_(head, "heads", stream_ports(head.entry(), streams_), outputs_of(head.entry(), logits_.rows()), 1) {}
 

@@ -10,7 +10,7 @@ MlpRows::MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_r
     : head_(head),
       max_rows_(max_rows),
       ids_(max_rows),
-      streams_(head.device(), 1, width, static_cast<int32_t>(head.entry().taps.size())),
+      streams_(head.device(), 1, width, head.entry().num_taps()),
       state_(head.device(), max_rows, head.entry().state_size),
       next_state_(head.device(), max_rows, head.entry().state_size),
       logits_(head.device(), max_rows, num_logits(), num_choices(*this, num_ids)),

@@ -64,6 +64,8 @@ def test_trains_a_head_and_shows_acceptance_by_position(
         ("mlp", ["--tie", "maybe"], "'maybe' is neither yes nor no"),
         ("medusa", ["--num-heads", "9"], "num_heads is 9"),
         ("eagle", ["--taps", "0,1,7"], "the target has 2 layers"),
+        ("medusa", ["--taps", "0,2"], "the target has 2 layers, give different ones of 0 to 1"),
+        ("mlp", ["--taps", "1,1"], "give different ones of 0 to 1"),
     ],
 )
 def test_bad_input_of_heads_is_one_line(  # noqa: PLR0917 - by pytest
