@@ -1,11 +1,16 @@
-"""What can go wrong in an export or in reading a bundle. Every message names the value found and the remedy."""
+"""What can go wrong in an export or in reading a bundle. Every message names the value found and the remedy.
+
+An error of a bundle is also the runtime's of the same kind, so that one `except` catches it whoever reads the bundle.
+"""
+
+from pilotfish.bindings import errors
 
 
-class ExportError(ValueError):
+class ExportError(errors.PilotfishError, ValueError):
     """Base of every error that pilotfish.exporter raises on bad input."""
 
 
-class OptionError(ExportError):
+class OptionError(ExportError, errors.InvalidArgumentError):
     """An export option outside its range, or two options that exclude each other."""
 
 
@@ -17,11 +22,11 @@ class TokenizerError(ExportError):
     """The checkpoint's tokenizer is missing or cannot be written as tokenizer.json."""
 
 
-class UnsupportedModelError(ExportError):
+class UnsupportedModelError(ExportError, errors.UnsupportedError):
     """A model whose computation the graph contract cannot express."""
 
 
-class PairError(ExportError):
+class PairError(ExportError, errors.PairMismatchError):
     """Target and draft do not share a vocabulary."""
 
 
@@ -41,13 +46,13 @@ class BundleError(ExportError):
     """Base of the errors of a bundle that is read."""
 
 
-class BundleMissingError(BundleError):
+class BundleMissingError(BundleError, errors.BundleFileMissingError):
     """The folder, its manifest or one of the manifest's files is not there."""
 
 
-class BundleCorruptError(BundleError):
+class BundleCorruptError(BundleError, errors.BundleCorruptError):
     """A file of the bundle has the wrong size, hash or content."""
 
 
-class BundleVersionError(BundleError):
+class BundleVersionError(BundleError, errors.BundleVersionError):
     """The bundle was written in another format version."""

@@ -10,6 +10,7 @@ import torch
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import GPT2Config, MixtralConfig, Olmo2Config, PhiConfig, T5Config
 
+from pilotfish.bindings import PilotfishError
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
 
@@ -171,10 +172,19 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         export("none", tmp_path / "file" / "below" / "out")
 
 
-def test_every_error_is_an_export_error() -> None:
+def test_every_error_is_an_export_error_and_pilotfishs() -> None:
     from pilotfish.exporter import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     assert len(kinds) > 8
     assert all(issubclass(kind, ExportError) for kind in kinds)
+    assert issubclass(ExportError, PilotfishError)
     assert issubclass(ExportError, ValueError)
+
+
+@pytest.mark.parametrize("name", ["BundleCorruptError", "BundleVersionError"])
+def test_an_error_of_a_bundle_is_the_runtimes_too(name: str) -> None:
+    from pilotfish import bindings
+    from pilotfish.exporter import errors
+
+    assert issubclass(getattr(errors, name), getattr(bindings, name))
