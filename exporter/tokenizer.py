@@ -52,6 +52,8 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
     if tokenizer is None:
         return None
     backend: Tokenizer = tokenizer.backend_tokenizer
+    backend.no_truncation()  # both are of batches for training; transformers too sets them anew for each call
+    backend.no_padding()
     if gguf_file is not None:
         _set_split_rule(backend, _gguf_fields(folder, gguf_file))
     eos_ids = _eos_ids(folder, gguf_file, config, tokenizer.eos_token_id)

@@ -35,6 +35,7 @@ class AsyncTokenStream(AsyncIterator["Event"]):
         self._guard = threading.Lock()
         self._is_working = False
         self._is_closed = False
+        self._is_cancelled = False
 
     async def __anext__(self) -> Event:
         """The next token's event.
@@ -58,9 +59,12 @@ class AsyncTokenStream(AsyncIterator["Event"]):
         return self._stream.result()
 
     def cancel(self) -> None:
-        """End the generation within one round, with finish_reason "cancelled". Any thread."""
-        if self._stream is not None:
-            self._stream.cancel()
+        """End the generation within one round, with finish_reason "cancelled". Any thread, also before it began."""
+        with self._guard:
+            self._is_cancelled = True
+            stream = self._stream
+        if stream is not None:
+            stream.cancel()
 
     async def aclose(self) -> None:
         """End the generation now and free its cache blocks: no further event comes. Closing twice is fine."""
@@ -96,8 +100,8 @@ class AsyncTokenStream(AsyncIterator["Event"]):
     def _run(self, step: Callable[[TokenStream], Value]) -> Value | None:
         try:
             if self._stream is None:
-                self._stream = self._open_stream()
-            if self._is_closed:  # while it waited for a thread, or for the engine
+                self._open()
+            if self._stream is None or self._is_closed:  # while it waited for a thread, or for the engine
                 return None
             return step(self._stream)
         finally:
@@ -105,6 +109,14 @@ class AsyncTokenStream(AsyncIterator["Event"]):
                 self._is_working = False
             if self._is_closed:
                 self._close()
+
+    def _open(self) -> None:
+        stream = self._open_stream()
+        with self._guard:
+            self._stream = stream
+            is_cancelled = self._is_cancelled
+        if is_cancelled:  # before there was a generation to tell it to
+            stream.cancel()
 
     def _abandon(self) -> None:
         """Tell a worker to stop after its round."""

@@ -1,28 +1,26 @@
-"""Renders a checkpoint's chat template the way transformers does: sandboxed, with its filters, globals and tags."""
+"""Renders a checkpoint's chat template the way transformers does, and refuses what it would lose."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
 
 from pilotfish.bindings import BundleCorruptError, InvalidArgumentError, UnsupportedError
 
+from .messages import check_all_read, check_messages, check_values, has_none, has_parts, prepared, read_all_parts
 from .option_checks import check_sequence, require
+from .template_environment import BoundedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jinja2.parser import Parser
+    from .messages import Fields, Message
 
-_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+MOST_SOURCE = 2**16
+"""Characters of a template."""
 
 
 class ChatTemplate:
@@ -33,125 +31,87 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._takes_tools = False
         self._template: jinja2.Template | None = None
+        self._environment = BoundedEnvironment()
         if source is None:
             return
-        environment = _environment()
+        if len(source) > MOST_SOURCE:
+            raise BundleCorruptError(
+                f"the manifest's chat_template has {len(source)} characters, more than {MOST_SOURCE}"
+            )
         try:
-            names = environment.parse(source).find_all(nodes.Name)
-            self._takes_tools = any(name.name == "tools" for name in names)
-            self._template = environment.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
+            self._template, names = self._environment.compile_template(source)
+        except jinja2.TemplateError as error:
             raise BundleCorruptError(f"the manifest's chat_template does not compile: {error}") from error
+        except Exception as error:  # the parser and Python's compiler recurse as deep as the template is nested
+            reason = f"{type(error).__name__}: {error}"
+            raise BundleCorruptError(f"the manifest's chat_template does not compile: {reason}") from error
+        self._takes_tools = "tools" in names
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """The prompt for the assistant's next message.
 
         Args:
-            messages: each has a role, and content or tool_calls; the template sees all of their other keys too.
+            messages: each has a role, and content or tool_calls; the template sees all of their other keys too. Content
+                is a text, or a list of text parts, which are joined unless the template takes them itself.
             tools: JSON schemas of the functions the model may call.
 
         Raises:
-            InvalidArgumentError: a message lacks something, or the template refuses the messages or fails on them.
+            InvalidArgumentError: a message lacks something or has what the template does not read, or the template
+                refuses the messages, fails on them, or exceeds the bounds of template_bounds.py.
             UnsupportedError: the bundle has no chat template, or it has no place for tools.
         """
         if self._template is None:
             raise UnsupportedError("the bundle has no chat template: use generate or stream with a prompt of your own")
-        check_sequence("messages", messages, 'mappings such as {"role": "user", "content": "hi"}')
-        if not messages:
-            raise InvalidArgumentError("messages is empty, must hold at least one")
-        for index, entry in enumerate(messages):
-            _check_message(index, entry)
-        if tools:
-            self._check_tools(tools)
+        lengths = check_messages(messages)
+        length = sum(lengths) + (self._check_tools(tools) if tools is not None else 0)
+        with self._environment.meters.running(length):
+            return self._render(messages, lengths, tools)
+
+    def _render(
+        self, messages: Sequence[Message], lengths: Sequence[int], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        """With content as it is where the template takes lists of parts, or None; else as a text."""
+        if has_parts(messages):
+            with contextlib.suppress(InvalidArgumentError):  # it wants texts
+                fields = prepared(messages, lengths, joins_parts=False, keeps_none=False)
+                text = self._run(messages, fields, tools)
+                if read_all_parts(fields):
+                    return text
+        try:
+            return self._run(messages, prepared(messages, lengths, joins_parts=True, keeps_none=False), tools)
+        except InvalidArgumentError:
+            if has_none(messages):
+                with contextlib.suppress(InvalidArgumentError):  # what it says to texts is the better reason
+                    return self._run(messages, prepared(messages, lengths, joins_parts=True, keeps_none=True), tools)
+            raise
+
+    def _run(self, messages: Sequence[Message], fields: list[Fields], tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """The text of messages, of which nothing is lost."""
         variables = {
-            "messages": [_with_thoughts(entry) for entry in messages],
+            "messages": fields,
             "tools": None if tools is None else [dict(tool) for tool in tools],
             "documents": None,
             "add_generation_prompt": True,
         }
+        assert self._template is not None  # noqa: S101 - render() saw to it
         try:
-            return self._template.render(variables | self._special_tokens)
+            text = self._template.render(variables | self._special_tokens)
         except jinja2.TemplateError as error:
             raise InvalidArgumentError(f"the chat template refuses these messages: {error}") from error
         except Exception as error:  # a template is a program: it may fail in any way, on contents it does not expect
             reason = f"{type(error).__name__}: {error}"
-            raise InvalidArgumentError(f"the chat template fails on these messages: {reason}") from error
+            raise InvalidArgumentError(f"the chat template fails on these messages: {reason:.300}") from error
+        check_all_read(messages, fields)
+        return text
 
-    def _check_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        if not self._takes_tools:
+    def _check_tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
+        """How long they are."""
+        check_sequence("tools", tools, "JSON schemas")
+        if len(tools) and not self._takes_tools:
             raise UnsupportedError(
                 f"{len(tools)} tools are given, but the bundle's chat template has no place for them: describe them in "
                 "a system message, or use a model that was made for tools"
             )
-        check_sequence("tools", tools, "JSON schemas")
         for tool in tools:
             require("tools", tool, isinstance(tool, Mapping), "JSON schemas of functions, as mappings")
-
-
-def _check_message(index: int, entry: Mapping[str, Any]) -> None:
-    if not isinstance(entry, Mapping):
-        raise InvalidArgumentError(f"message {index} is {entry!r:.40}, must be a mapping with role and content")
-    if "role" not in entry or not entry.keys() & {"content", "tool_calls"}:
-        raise InvalidArgumentError(f"message {index} has keys {sorted(entry)}, must have role and content")
-
-
-def _with_thoughts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy in which what the model thought before its answer has every name that templates know it by."""
-    message = dict(entry)
-    thoughts = next((message[name] for name in _THOUGHTS if message.get(name) is not None), None)
-    if thoughts is not None:
-        message = {"thinking": thoughts, **message, "reasoning_content": thoughts}
-    return message
-
-
-class _Generation(Extension):
-    """``{% generation %}`` marks what the assistant said; for rendering it is a scope like any other."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-
-class _PlainNamespace(Namespace):
-    """A namespace whose attributes are names, not doors to Python's own."""
-
-    def __init__(*arguments: Any, **attributes: Any) -> None:
-        self, *rest = arguments
-        for name in (content := dict(*rest, **attributes)):
-            _check_name(name)
-        Namespace.__init__(self, content)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
-
-
-def _check_name(name: object) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace may not have an attribute {name!r}")
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    environment.globals["namespace"] = _PlainNamespace
-    return environment
-
-
-def _to_json(value: object, indent: int | None = None, **options: Any) -> str:
-    # Jinja's own filter escapes HTML, which a prompt must not.
-    return json.dumps(value, **({"ensure_ascii": False, "indent": indent} | options))
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(template: str) -> str:
-    return datetime.now().astimezone().strftime(template)
+        return sum(check_values(f"tool {index}", tool) for index, tool in enumerate(tools))

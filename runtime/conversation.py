@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pilotfish.bindings import InvalidArgumentError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from .option_checks import shown
 
-    Message = Mapping[str, Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .messages import Message
 
 WHEN_FULL = ("error", "drop_oldest")
 # Who instructs the model: these messages, where a conversation begins with them, are not forgotten.
@@ -18,8 +20,8 @@ _INSTRUCTORS = ("system", "developer")
 
 def check_when_full(when_full: str) -> None:
     """InvalidArgumentError unless it is one of WHEN_FULL."""
-    if when_full not in WHEN_FULL:
-        raise InvalidArgumentError(f"when_full is {when_full!r}, must be one of {', '.join(WHEN_FULL)}")
+    if not isinstance(when_full, str) or when_full not in WHEN_FULL:
+        raise InvalidArgumentError(f"when_full is {shown(when_full)}, must be one of {', '.join(WHEN_FULL)}")
 
 
 def fit_conversation(

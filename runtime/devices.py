@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from pilotfish.bindings import Device, InvalidArgumentError
 
+from .option_checks import shown
+
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 
 
@@ -24,8 +26,10 @@ class NamedDevice(NamedTuple):
 
 def parse_device(name: str) -> NamedDevice:
     """The device of a name; InvalidArgumentError if it is none. Whether the machine has it shows when it is opened."""
-    if name == "cpu":
+    if isinstance(name, str) and name == "cpu":
         return NamedDevice(Device.CPU, 0)
-    if match := _CUDA.fullmatch(str(name)):
+    if isinstance(name, str) and (match := _CUDA.fullmatch(name)):
         return NamedDevice(Device.CUDA, int(match[1] or 0))
-    raise InvalidArgumentError(f"device is {name!r}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'")
+    raise InvalidArgumentError(
+        f"device is {shown(name)}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'"
+    )

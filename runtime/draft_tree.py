@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
-from .option_checks import check_int
+from .option_checks import check_int, shown
 
 DYNAMIC = "dynamic"
 MEDUSA = "medusa"
@@ -105,7 +105,7 @@ def count_tokens(widths: tuple[int, ...]) -> int:
 
 def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
     if not isinstance(tree, str):
-        raise InvalidArgumentError(f'tree is {tree!r}, must be a string such as "3-2-2-1" or "{DYNAMIC}"')
+        raise InvalidArgumentError(f'tree is {shown(tree)}, must be a string such as "3-2-2-1" or "{DYNAMIC}"')
     if tree == MEDUSA:
         return DraftTree(parents=_parents(tree, medusa))
     if tree.startswith("["):
@@ -132,7 +132,7 @@ def _parse_choices(tree: str) -> Choices:
         choices = tuple(tuple(operator.index(rank) for rank in path) for path in json.loads(tree))
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(
-            f'tree is {tree!r}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
+            f'tree is {shown(tree)}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
         ) from error
     if not 1 <= len(choices) <= MOST_DRAFT_TOKENS:
         raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {MOST_DRAFT_TOKENS}")
@@ -142,14 +142,14 @@ def _parse_choices(tree: str) -> Choices:
 def _parents(tree: str, choices: Choices) -> tuple[int, ...]:
     """Of each path, in breadth-first order, the index of the path without its last rank."""
     if twice := next((path for at, path in enumerate(choices) if path in choices[:at]), None):
-        raise InvalidArgumentError(f"tree is {tree!r}, which has the choice {list(twice)} twice")
+        raise InvalidArgumentError(f"tree is {shown(tree)}, which has the choice {list(twice)} twice")
     order = sorted(choices, key=lambda path: (len(path), path))
     index = {path: at for at, path in enumerate(order)} | {(): -1}
     for path in order:
         elder = (*path[:-1], path[-1] - 1) if path and path[-1] > 0 else path[:-1]
         if not path or min(path) < 0 or elder not in index:
             raise InvalidArgumentError(
-                f"tree is {tree!r}, but the choice {list(path)} lacks {list(elder)}, its parent or elder sibling"
+                f"tree is {shown(tree)}, but the choice {list(path)} lacks {list(elder)}, its parent or elder sibling"
             )
     return tuple(index[path[:-1]] for path in order)
 
@@ -158,7 +158,7 @@ def _parse_widths(tree: str) -> tuple[int, ...]:
     parts = tree.split("-")
     if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= MOST_DRAFT_TOKENS for part in parts):
         raise InvalidArgumentError(
-            f'tree is {tree!r}, must be "{DYNAMIC}" or the children of each level, such as "3-2-2-1"'
+            f'tree is {shown(tree)}, must be "{DYNAMIC}" or the children of each level, such as "3-2-2-1"'
         )
     if len(parts) > MOST_DRAFT_TOKENS:
         raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_DRAFT_TOKENS}")

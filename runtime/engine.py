@@ -13,8 +13,9 @@ from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, engine_options
 from .manifest import Manifest, read_manifest
-from .option_checks import prompt_array, require
-from .options import GenerateKeywords, GenerateOptions
+from .messages import check_messages
+from .option_checks import check_int, check_sequence, prompt_array, require
+from .options import INT32_MAX, GenerateKeywords, GenerateOptions
 from .ort import ort_for
 from .rounds import MOST_TOGETHER, Rounds
 from .speculation import SpeculationArguments
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 
     from pilotfish.bindings import Mask, RequestOptions
 
-    from .conversation import Message
+    from .messages import Message
     from .results import Result
+
+MOST_REPEATS = 1_000_000
 
 
 class Engine:
@@ -143,7 +146,7 @@ class Engine:
             prompts: texts or token ids; of conversations those of encode_chat().
             options: generate()'s, as are the errors. One prompt's error ends all.
         """
-        require("prompts", prompts, not isinstance(prompts, str), "a sequence of prompts")
+        check_sequence("prompts", prompts, "prompts")
         checked = GenerateOptions(**options)
         all_ids = [self._ids_of(prompt) for prompt in prompts]
         for index, ids in enumerate(all_ids):
@@ -229,11 +232,13 @@ class Engine:
         Raises:
             InvalidArgumentError: an id outside the vocabulary.
         """
+        check_sequence("ids", ids, "token ids")
         return self._tokenizer.decode(self._prompt_array(ids).tolist()) if len(ids) else ""
 
     def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
         """A model's logits at every position of ids: [len(ids), vocab_size]."""
         array = self._prompt_array(ids)
+        require("model", model, isinstance(model, Model), "a Model, such as Model.TARGET")
         with self._lock:
             return calls.engine_logits(self._handle, model, array, self._info.vocab_size)
 
@@ -241,11 +246,14 @@ class Engine:
         self, num_rows: int, *, context: int, num_repeats: int, model: Model = Model.TARGET
     ) -> NDArray[np.float64]:
         """Seconds of each of num_repeats passes of num_rows rows after context committed tokens."""
+        _check_pass(num_rows, context, model)
+        check_int("num_repeats", num_repeats, 1, MOST_REPEATS)
         with self._lock:
             return calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats)
 
     def pass_cost(self, num_rows: int, *, context: int, model: Model = Model.TARGET) -> float:
         """Seconds that a pass is taken to cost when the source "auto" plans a round."""
+        _check_pass(num_rows, context, model)
         with self._lock:
             return calls.engine_cost(self._handle, model, num_rows, context)
 
@@ -289,6 +297,7 @@ class Engine:
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, when_full: str, room: int
     ) -> tuple[list[int], int]:
         check_when_full(when_full)
+        check_messages(messages)
         if when_full == "error":
             return self.encode_chat(messages, tools=tools), 0
         limit = self._info.max_context - min(room, self._info.max_context // 4)
@@ -329,3 +338,9 @@ class Engine:
 
     def _prompt_array(self, ids: Sequence[int]) -> NDArray[np.int32]:
         return prompt_array(ids, self._num_ids)
+
+
+def _check_pass(num_rows: int, context: int, model: Model) -> None:
+    check_int("num_rows", num_rows, 1, INT32_MAX)
+    check_int("context", context, 0, INT32_MAX)
+    require("model", model, isinstance(model, Model), "a Model, such as Model.TARGET")

@@ -40,8 +40,11 @@ def why_not_writable(file: str, *, makes_folders: bool = False) -> str | None:
     if not file:
         return "it names no file"
     path = Path(file)
-    if path.is_dir():
-        return "it is a folder"
+    try:
+        if path.is_dir():
+            return "it is a folder"
+    except OSError as error:
+        return error.strerror or str(error)
     folder = path.absolute().parent
     while makes_folders and not folder.exists():
         folder = folder.parent

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import (
     BundleCorruptError,
     BundleFileMissingError,
     BundleVersionError,
-    InvalidArgumentError,
 )
 
 from .draft_tree import check_choices
 from .files import replace_text
-from .option_checks import require
+from .option_checks import check_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .draft_tree import Choices
 
 FORMAT = "pilotfish-bundle"
@@ -94,8 +94,7 @@ def read_manifest(bundle: str | Path) -> Manifest:
         BundleCorruptError: it is not a manifest, or a key is missing or of another type.
         BundleVersionError: it was written by another format version.
     """
-    require("bundle", bundle, isinstance(bundle, (str, Path)), "the path of a folder")
-    bundle = Path(bundle)
+    bundle = check_path("bundle", bundle, "a folder")
     path = bundle / "manifest.json"
     try:
         content = json.loads(path.read_bytes())
@@ -103,12 +102,12 @@ def read_manifest(bundle: str | Path) -> Manifest:
         raise BundleFileMissingError(
             f"{path} cannot be read ({error.strerror}): {bundle} is not a bundle, make one with pilotfish export"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleCorruptError(f"{path} is not JSON: {error}") from error
     _check_format(path, content)
     try:
         return _parse(bundle, content)
-    except (KeyError, TypeError, AttributeError, ValueError, InvalidArgumentError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
         raise BundleCorruptError(f"{path} is not a complete manifest: {type(error).__name__}: {error}") from error
 
 

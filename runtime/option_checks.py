@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +18,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_TEMPERATURE = 100
+_MOST_SHOWN = 200
 
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
     """The prompt as the engine takes it; InvalidArgumentError if it is empty or names an id outside the vocabulary."""
-    array = np.asarray(ids)
+    require(
+        "the prompt", ids, isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes)), "token ids"
+    )
+    try:
+        array = np.asarray(ids)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # rows of several lengths, and the like
+        raise InvalidArgumentError(f"the prompt is {shown(ids)}, must be a sequence of token ids") from error
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        shown = "empty" if array.size == 0 else f"{ids!r:.40}"
-        raise InvalidArgumentError(f"the prompt is {shown}, must be a non-empty text or sequence of token ids")
+        found = "empty" if array.size == 0 else shown(ids)
+        raise InvalidArgumentError(f"the prompt is {found}, must be a non-empty text or sequence of token ids")
     outside = np.flatnonzero((array < 0) | (array >= num_ids))
     if outside.size:
         raise InvalidArgumentError(f"token {outside[0]} has the id {array[outside[0]]}, must be in 0..{num_ids - 1}")
@@ -32,7 +41,7 @@ def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
 
 def check_int(name: str, value: int, low: int, high: int) -> None:
     """InvalidArgumentError unless ``value`` is an integer, Python's or numpy's but no truth value, in the range."""
-    is_int = isinstance(value, Integral) and not isinstance(value, bool)
+    is_int = isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
     require(name, value, is_int and low <= value <= high, f"an integer in {low}..{high}")
 
 
@@ -43,17 +52,39 @@ def check_flag(name: str, value: object) -> None:
 
 def check_sequence(name: str, value: object, what: str) -> None:
     """InvalidArgumentError unless ``value`` is a sequence, and no text."""
-    is_sequence = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
+    is_sequence = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    is_sequence = is_sequence and not isinstance(value, (str, bytes, bytearray, memoryview))
     require(name, value, is_sequence, f"a sequence of {what}")
 
 
 def require_number(name: str, value: float, limit: str, is_valid: Callable[[float], bool]) -> None:
     """InvalidArgumentError unless ``value`` is a number, Python's or numpy's but no truth value, and valid."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
     require(name, value, is_number and is_valid(value), limit)
 
 
 def require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - named at each call
     """InvalidArgumentError with the option, its value and its limit unless it is valid."""
     if not valid:
-        raise InvalidArgumentError(f"{name} is {value!r}, must be {limit}")
+        raise InvalidArgumentError(f"{name} is {shown(value)}, must be {limit}")
+
+
+def check_path(name: str, value: object, what: str) -> Path:
+    """InvalidArgumentError unless ``value`` is a path: a string or a Path that a file system can have."""
+    require(name, value, isinstance(value, (str, Path)), f"the path of {what}")
+    path = Path(value)  # type: ignore[arg-type]  # as was just checked
+    try:
+        is_one = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_one = False
+    require(name, value, is_one, f"the path of {what}, which a file system can have")
+    return path
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, shortened; one that cannot be shown is named by its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - whatever it is, the message is about something else
+        return f"of type {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pilotfish.bindings import AS_MANY_AS_PAY, MOST_DRAFT_TOKENS, DraftSource, InvalidArgumentError, RequestOptions
 
 from .draft_tree import MEDUSA_CHOICES, parse_tree
-from .option_checks import MAX_TEMPERATURE, check_flag, check_int, check_sequence, require, require_number
+from .option_checks import MAX_TEMPERATURE, check_flag, check_int, check_sequence, require, require_number, shown
 from .source_checks import check_drafting, check_source
 
 if TYPE_CHECKING:
@@ -201,14 +201,14 @@ class GenerateOptions:
         check_int("penalty_window", self.penalty_window, 0, INT32_MAX)
         check_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, INT32_MAX)
         if not isinstance(self.logit_bias, Mapping):
-            raise InvalidArgumentError(f"logit_bias is {self.logit_bias!r}, must map token ids to numbers")
+            raise InvalidArgumentError(f"logit_bias is {shown(self.logit_bias)}, must map token ids to numbers")
         for token_id, bias in self.logit_bias.items():
             check_int("an id of logit_bias", token_id, 0, INT32_MAX)
             require_number(f"logit_bias of id {token_id}", bias, "a number or -inf", lambda x: x < math.inf)
 
     def _check_stops(self) -> None:
         if not isinstance(self.stop, (str, Sequence)):
-            raise InvalidArgumentError(f"stop is {self.stop!r}, must be a string or a sequence of strings")
+            raise InvalidArgumentError(f"stop is {shown(self.stop)}, must be a string or a sequence of strings")
         for text in self.stop_strings:
             require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
         check_sequence("stop_ids", self.stop_ids, "token ids")

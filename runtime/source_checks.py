@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
 from .draft_tree import DYNAMIC, parse_tree
-from .option_checks import MAX_TEMPERATURE, check_sequence, require, require_number
+from .option_checks import MAX_TEMPERATURE, check_sequence, require, require_number, shown
 
 if TYPE_CHECKING:
     from .options import GenerateOptions
@@ -21,7 +21,7 @@ def check_drafting(options: GenerateOptions) -> None:
     """
     count = options.num_draft_tokens
     if options.tree is not None and count is not None:
-        raise InvalidArgumentError(f"tree is {options.tree!r} and num_draft_tokens {count}: give one")
+        raise InvalidArgumentError(f"tree is {shown(options.tree)} and num_draft_tokens {count}: give one")
     if options.source == "plain" and count:
         raise InvalidArgumentError(f"num_draft_tokens is {count}, but the source 'plain' drafts nothing")
     tree = parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
@@ -61,17 +61,17 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
         _check_tree(options.tree, options.source, is_medusa=is_medusa)
     by_head = is_medusa or options.source in ("head", "lookup+head")
     if by_head and not has_head:
-        what = f"tree is {options.tree!r}" if options.source == "auto" else f"source is {options.source!r}"
+        what = f"tree is {shown(options.tree)}" if options.source == "auto" else f"source is {shown(options.source)}"
         raise InvalidArgumentError(f"{what}, but the bundle has no head: export one with --head")
     if by_head or has_draft or (has_head and options.source == "auto"):
         return
     if options.tree is not None:
         raise InvalidArgumentError(
-            f"tree is {options.tree!r}, but the bundle has no draft: export one with --draft or --head"
+            f"tree is {shown(options.tree)}, but the bundle has no draft: export one with --draft or --head"
         )
     if options.source in ("draft", "lookup+draft"):
         raise InvalidArgumentError(
-            f"source is {options.source!r}, but the bundle has no draft: export one with --draft"
+            f"source is {shown(options.source)}, but the bundle has no draft: export one with --draft"
         )
     if options.source == "auto" and options.num_draft_tokens:
         raise InvalidArgumentError(
@@ -84,11 +84,11 @@ def _check_tree(tree: str, source: str, *, is_medusa: bool) -> None:
     """Refuses a tree that the source, whatever the bundle has, does not draft."""
     if source in ("plain", "lookup"):
         raise InvalidArgumentError(
-            f"tree is {tree!r}, but the source {source!r}: the draft model or the head drafts it"
+            f"tree is {shown(tree)}, but the source {shown(source)}: the draft model or the head drafts it"
         )
     if tree != DYNAMIC and source.startswith("lookup"):
         raise InvalidArgumentError(
-            f"tree is {tree!r}, but the source {source!r}: only a dynamic tree has places for looked-up tokens"
+            f"tree is {shown(tree)}, but the source {source!r}: only a dynamic tree has places for looked-up tokens"
         )
     if is_medusa and source == "draft":
-        raise InvalidArgumentError(f"tree is {tree!r}, but the source 'draft': only heads draft such a tree")
+        raise InvalidArgumentError(f"tree is {shown(tree)}, but the source 'draft': only heads draft such a tree")

@@ -11,7 +11,7 @@ from pilotfish.bindings import Calibration, InvalidArgumentError
 
 from .files import why_not_writable
 from .memory import parse_bytes
-from .option_checks import check_int, require
+from .option_checks import check_int, check_path, require, shown
 
 LEAST_WINDOW = 64
 MOST_WINDOW = 2**22
@@ -45,8 +45,10 @@ class SpeculationArguments:
         Raises:
             InvalidArgumentError: a value outside its range.
         """
-        if self.calibration not in CALIBRATIONS:
-            raise InvalidArgumentError(f"calibration is {self.calibration!r}, must be one of {', '.join(CALIBRATIONS)}")
+        if not isinstance(self.calibration, str) or self.calibration not in CALIBRATIONS:
+            raise InvalidArgumentError(
+                f"calibration is {shown(self.calibration)}, must be one of {', '.join(CALIBRATIONS)}"
+            )
         window = self.draft_window
         if window is not None:
             check_int("draft_window", window, 0, MOST_WINDOW)
@@ -59,11 +61,9 @@ class SpeculationArguments:
             )
         if size is not None and self.lookup_store is None:
             raise InvalidArgumentError(f"lookup_store_size is {size}, but no lookup_store is named")
-        store = self.lookup_store
-        require("lookup_store", store, store is None or isinstance(store, (str, Path)), "the path of a file")
-        store = None if store is None else str(store)
+        store = None if self.lookup_store is None else str(check_path("lookup_store", self.lookup_store, "a file"))
         if store is not None and (reason := why_not_writable(store, makes_folders=True)):
-            raise InvalidArgumentError(f"lookup_store {store!r} cannot be written: {reason}")
+            raise InvalidArgumentError(f"lookup_store {shown(store)} cannot be written: {reason}")
         return SpeculationOptions(
             calibration=Calibration[self.calibration.upper()],
             calibration_folder=str(cache_folder()),

@@ -173,7 +173,7 @@ class TokenStream(Iterator[Event]):
         """Turn what a round gave into events."""
         if self._constraint is not None:
             self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])
-        if self._explain and self._num_new_tokens > 0:  # the first step is the prefill's
+        if self._explain and tokens and self._num_new_tokens > 0:  # not the prefill's step, nor a cancelled one
             decision = calls.request_decision(self.request)
             self._explained.append(round_from(decision, num_tokens=len(tokens)))
         likeliest = self._likeliest(len(tokens))

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InvalidArgumentError
+from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InternalError, PilotfishError
+
+from .messages import check_text
+from .option_checks import require
+from .tokenizer_checks import check_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .manifest import Manifest
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.
 _MAX_OPEN_TOKENS = 16
 _MAX_CHARACTER_TOKENS = 4
+
+
+@contextlib.contextmanager
+def _as_pilotfish_errors(kind: type[PilotfishError], what: str) -> Iterator[None]:
+    """What tokenizers raises, bare Exceptions and panics, which are no Exceptions at all, as ours."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{what}: {error}") from error
 
 
 class Tokenizer:
@@ -29,17 +43,20 @@ class Tokenizer:
         path = manifest.path / manifest.tokenizer.file
         if not path.is_file():
             raise BundleFileMissingError(f"{path} is missing: export the bundle again")
-        try:
-            self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises bare Exception
-            raise BundleCorruptError(f"{path} is not a tokenizer: {error}") from error
+        content = path.read_bytes()
+        check_tokenizer(path, content)
+        with _as_pilotfish_errors(BundleCorruptError, f"{path} is not a tokenizer"):
+            self._tokenizer = HuggingFaceTokenizer.from_buffer(content)
+        # What a checkpoint's file says about batches for training is none of a prompt's business.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self._entry = manifest.tokenizer
         self._special_ids = frozenset(
             token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
         )
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a prompt, with the bundle's begin-of-text id where its model expects one."""
+        """Ids of a prompt, with the bundle's begin-of-text id where its model expects one; errors as below."""
         prefix = [self._entry.bos_id] if self._entry.add_bos and self._entry.bos_id is not None else []
         return prefix + self.encode_rendered(text)
 
@@ -47,14 +64,14 @@ class Tokenizer:
         """Ids of text that already holds its special tokens, such as a rendered chat.
 
         Raises:
-            InvalidArgumentError: it has half of a surrogate pair, which an undecodable byte becomes in argv and stdin.
+            InvalidArgumentError: it is no text, or has half of a surrogate pair, which an undecodable byte becomes in
+                argv and stdin.
+            InternalError: the tokenizer gives up on it.
         """
-        lone = _LONE_SURROGATE.search(text)
-        if lone is not None:
-            raise InvalidArgumentError(
-                f"character {lone.start()} of the text is {lone.group()!r}, half of a surrogate pair: give UTF-8"
-            )
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        require("the text", text, isinstance(text, str), "a string")
+        check_text("the text", text)
+        with _as_pilotfish_errors(InternalError, "the tokenizer failed"):
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def to_json(self) -> str:
         """The tokenizer.json."""

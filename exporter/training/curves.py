@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -23,6 +21,8 @@ _PANELS = (
 
 def draw_curves(history: Sequence[Measurement], path: Path) -> None:
     """Three panels over the training steps: the batches as lines, the held-out text as dots, stages by colour."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra "train", which --help does without
+
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     for axes, (field, label) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         _draw(axes, history, field)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from .card import write_card
 from .command import command_line
 from .conversation import Excerpts
 from .draft import read_draft
-from .errors import DataError, ResumeError
+from .errors import DataError, MissingExtraError, ResumeError
 from .evaluate import CategoryScores, evaluate_prompts, read_prompts
 from .loop import Trainer
 from .passes import StageData
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 RECORD = "training.json"
 WORK = "training"
 SHARDS = "self_text_shards"
+_EXTRA = ("accelerate", "matplotlib")  # imported where they are used
 _VERSIONS = ("torch", "transformers", "accelerate", "tokenizers")
 
 
@@ -58,6 +60,9 @@ def train(options: TrainOptions, progress: TrainingProgress | None = None) -> Tr
         TimeLimitReached: the time limit passed; call again to continue.
         ExportError: one of the classes of `errors` or of the exporter, naming the value and the remedy.
     """
+    for package in _EXTRA:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(f"training needs {package}: pip install 'pilotfish[export,train]'")
     return _Run(options, progress or NoTrainingProgress()).finish()
 
 

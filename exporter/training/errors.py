@@ -11,6 +11,10 @@ class TrainingOptionError(TrainingError, OptionError):
     """A training option outside its range, or two options that exclude each other."""
 
 
+class MissingExtraError(TrainingError):
+    """A package that the extra "train" brings is not installed."""
+
+
 class DataError(TrainingError):
     """The training text is missing, unreadable or smaller than one batch."""
 

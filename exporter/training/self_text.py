@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from accelerate import PartialState
 
 from .conversation import BEGINNINGS, ChatFrame, Excerpts, chat_frame, excerpt_turns, text_words
 from .errors import DataError
@@ -66,6 +65,8 @@ def write_shards(
     """
     ordered = [given[row] for row in np.random.default_rng(seed).permutation(len(given))]
     author = _Author(target, chat_frame(target.tokenizer, target.checkpoint.id), options, text, ordered, seed)
+    from accelerate import PartialState  # noqa: PLC0415 - of the extra "train", which --help does without
+
     state = PartialState()
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

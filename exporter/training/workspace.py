@@ -9,8 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedType
 
 from pilotfish.exporter.errors import OutputExistsError
 
@@ -20,6 +18,8 @@ from .storage import storage_errors, write_text
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from accelerate import Accelerator
 
     from .options import TrainOptions
 
@@ -60,6 +60,8 @@ def new_accelerator(options: TrainOptions) -> Accelerator:
     dtype = options.dtype or ("bf16" if on_gpu else "fp32")
     # it plans anew for every shape, and chains of guesses differ in width from step to step: 0.3 s a step on an H200
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+    from accelerate import Accelerator  # noqa: PLC0415 - of the extra "train", which --help does without
+
     accelerator = Accelerator(mixed_precision="bf16" if dtype == "bf16" else "no", cpu=not on_gpu)
     _check_sharding(accelerator)
     for stage in (options.text, options.self_text):
@@ -73,6 +75,8 @@ def _check_sharding(accelerator: Accelerator) -> None:
     FSDP1 flattens parameters, which weight decay by shape and the best weights' names do not survive. DeepSpeed brings
     an optimizer of its own. On CPUs accelerate would leave sharding out without a word.
     """
+    from accelerate.utils import DistributedType  # noqa: PLC0415 - as above
+
     kind = accelerator.distributed_type
     wants_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     is_other = (kind == DistributedType.FSDP and not accelerator.is_fsdp2) or kind == DistributedType.DEEPSPEED

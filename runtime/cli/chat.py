@@ -21,6 +21,7 @@ from .run import print_events, summary
 if TYPE_CHECKING:
     from pilotfish.runtime.results import Stats
 
+EXIT_LINE_FAILED = 2
 _HELP = (
     "/system TEXT sets the system message, /reset forgets the conversation, /stats shows numbers, "
     "Ctrl-C ends an answer, Ctrl-D the conversation"
@@ -42,6 +43,8 @@ class Conversation:
         self._when_full = when_full
         self._messages: list[dict[str, str]] = []
         self._stats: Stats | None = None
+        self.has_failed = False
+        """Whether a line was no message that could be answered, and no command."""
 
     def handle(self, line: str) -> None:
         """Obey a command or answer a message."""
@@ -55,6 +58,7 @@ class Conversation:
         elif command == "/stats":
             note(summary(self._stats) if self._stats else "nothing generated yet")
         elif command.startswith("/"):
+            self.has_failed = True
             note(f"unknown command {command}: {_HELP}")
         elif line.strip():
             self._answer(line)
@@ -65,6 +69,7 @@ class Conversation:
         try:
             stream = self._engine.stream_chat(system + messages, when_full=self._when_full, **self._options)
         except (ContextFullError, InvalidArgumentError) as error:
+            self.has_failed = True
             note(f"{error}: /reset starts anew")
             return
         with stream, interrupt_cancels(stream):
@@ -93,7 +98,7 @@ def chat(
     engine_flags: EngineFlags,
     learning: LearningFlags,
 ) -> None:
-    """Chat with a bundle: one input line is one message."""
+    """Chat with a bundle: one input line is one message; exit code 2 if one that was piped in failed."""
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
         "source": source,
@@ -112,6 +117,8 @@ def chat(
         else:
             for line in stdin_lines():
                 conversation.handle(line)
+            if conversation.has_failed:
+                raise typer.Exit(EXIT_LINE_FAILED)
 
 
 def _talk(conversation: Conversation) -> None:

@@ -14,7 +14,7 @@ from pilotfish.bindings import ContextFullError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from pilotfish import Engine
-    from pilotfish.runtime import AsyncTokenStream, Event
+    from pilotfish.runtime import AsyncTokenStream, Event, Result
 
 PROMPT = "asynchronous"
 
@@ -190,3 +190,38 @@ def test_a_stream_closed_before_it_began(engine: Engine) -> None:
             await stream.result()
 
     asyncio.run(run())
+
+
+def test_a_cancel_before_the_first_event_is_not_lost(engine: Engine) -> None:
+    async def begin_cancelled() -> Result:
+        stream = engine.astream("Once", max_new_tokens=150, ignore_eos=True)
+        stream.cancel()
+        return await stream.result()
+
+    async def cancel_while_it_opens() -> Result:
+        stream = engine.astream("Once", max_new_tokens=150, ignore_eos=True)
+        with engine._lock:  # the worker waits for it to open the generation
+            first = asyncio.ensure_future(stream.result())
+            await asyncio.sleep(0.05)
+            stream.cancel()
+        return await first
+
+    for ask in (begin_cancelled, cancel_while_it_opens):
+        result = asyncio.run(ask())
+        assert (result.finish_reason, result.token_ids, result.text) == ("cancelled", (), "")
+
+
+def test_a_cancel_in_every_state_of_a_plain_stream(engine: Engine) -> None:
+    for taken in (0, 1, 5):
+        with engine.stream("Once", max_new_tokens=150, ignore_eos=True, num_draft_tokens=0, explain=True) as stream:
+            for _ in range(taken):
+                next(stream)
+            stream.cancel()
+            result = stream.result()
+        assert result.finish_reason == "cancelled"
+        assert len(result.token_ids) <= taken + 1
+        assert len(result.rounds) == max(0, len(result.token_ids) - 1)
+    ended = engine.stream("Once", max_new_tokens=3, ignore_eos=True)
+    assert ended.result().finish_reason == "length"
+    ended.cancel()
+    assert ended.result().finish_reason == "length"

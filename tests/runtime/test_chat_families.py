@@ -76,6 +76,15 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "text in parts": [say("user", [{"type": "text", "text": " Look: "}, {"type": "text", "text": "this"}])],
 }
 WITH_TOOLS = ("tools", "a tool's answer")
+# What a template loses where its family is not among these: a thought, a message, a call.
+LOST = {
+    "thoughts": ("qwen3",),
+    "a role of its own": (
+        *("chatml", "command_r", "gemma2", "gemma3", "granite3", "hermes", "llama2", "llama3_1", "mistral", "olmo2"),
+        *("phi4", "smollm2", "vicuna"),
+    ),
+    "a tool's answer": ("deepseek_r1", "granite3", "hermes", "llama3_1", "mistral", "qwen2_5", "qwen3"),
+}
 TOOL_FAMILIES = ("granite3", "hermes", "llama3_1", "mistral", "qwen2_5", "smollm3")
 
 
@@ -85,13 +94,25 @@ def variables(family: str) -> dict[str, str]:
 
 
 def by_transformers(family: str, name: str) -> str | None:
-    """None where the template refuses the conversation or fails on it."""
+    """None where the template refuses the conversation or fails on it, or would lose some of it.
+
+    Lists of parts are given joined to a template that shows them as Python does, or fails on them.
+    """
+    if name in LOST and family not in LOST[name]:
+        return None
+    rendered = render_by_transformers(family, CONVERSATIONS[name], with_tools=name in WITH_TOOLS)
+    if name == "text in parts" and (rendered is None or "[{" in rendered):
+        return render_by_transformers(family, [say("user", " Look: this")], with_tools=False)
+    return rendered
+
+
+def render_by_transformers(family: str, conversation: list[dict[str, Any]], *, with_tools: bool) -> str | None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
         rendered, _ = render_jinja_template(
-            [CONVERSATIONS[name]],
-            tools=[WEATHER] if name in WITH_TOOLS else None,
+            [conversation],
+            tools=[WEATHER] if with_tools else None,
             chat_template=(FOLDER / f"{family}.jinja").read_text(),
             add_generation_prompt=True,
             **variables(family),
@@ -112,7 +133,7 @@ def by_pilotfish(family: str, name: str) -> str | None:
     try:
         return template.render(CONVERSATIONS[name], tools)
     except InvalidArgumentError as error:
-        assert "the chat template" in str(error)  # noqa: PT017 - the value counts, raised or not
+        assert "chat template" in str(error)  # noqa: PT017 - the value counts, raised or not
         return None
 
 

@@ -45,8 +45,8 @@ def test_tojson_keeps_html_and_letters() -> None:
 
 
 def test_loop_controls_and_the_date_are_there() -> None:
-    template = "{% for m in messages %}{{ strftime_now('%Y') | length }}{% break %}{% endfor %}"
-    assert ChatTemplate(template, {}).render(USER * 2) == "4"
+    template = "{% for m in messages %}{{ strftime_now('%Y') | length }}{{ m.content }}{% break %}x{% endfor %}"
+    assert ChatTemplate(template, {}).render(USER) == "4<b>hi</b>"
 
 
 def test_a_template_may_refuse_messages() -> None:
@@ -80,3 +80,55 @@ def test_a_bundle_without_template_says_what_to_do() -> None:
 def test_a_template_that_does_not_compile_is_a_corrupt_bundle() -> None:
     with pytest.raises(BundleCorruptError, match="does not compile"):
         ChatTemplate("{% for %}", {})
+
+
+CALLS = [{"function": {"name": "add", "arguments": {"a": 1}}}]
+TOOLS = (
+    "{% for m in messages %}[{{ m.role }} {{ m.content }}"
+    "{% for c in m.tool_calls %} {{ c.function.name }}{% endfor %}]{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"role": "assistant", "content": "", "tool_calls": CALLS}, r"message 1 \(assistant\) has tool_calls"),
+        ({"role": "assistant", "content": None, "tool_calls": CALLS}, r"message 1 \(assistant\) has tool_calls"),
+        ({"role": "assistant", "content": "", "reasoning": "hm"}, r"message 1 \(assistant\) has reasoning"),
+        ({"role": "user", "content": "x", "name": "Ann"}, r"message 1 \(user\) has name"),
+        ({"role": "user", "content": None}, "content of message 1 is None, must be a text"),
+        ({"role": "user", "content": 3}, "content of message 1 is 3"),
+        ({"role": "user", "content": {"type": "text", "text": "x"}}, "content of message 1 is"),
+        ({"role": "user", "content": [{"type": "image", "url": "x"}]}, "part 0 of message 1 is of type 'image'"),
+        ({"role": "user", "content": [{"type": "text", "text": "a"}, "b"]}, "part 1 of message 1 is 'b'"),
+        ({"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}, "part 0 of message 1 has .*x.* beside"),
+        ({"role": 3, "content": "x"}, "message 1 has the role 3"),
+        ({"role": "user", "content": "x", 4: 5}, "message 1 has the key 4"),
+        ({"role": "user", "content": "ab\ud800"}, r"character 2 of content of message 1 is '\\ud800'"),
+    ],
+)
+def test_what_a_message_would_lose_is_refused_by_its_index(message: dict[Any, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        ChatTemplate(CHATML, TOKENS).render([*USER, message])
+
+
+def test_nested_values_are_bounded() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": deep}}]}
+    with pytest.raises(InvalidArgumentError, match="tool_calls of message 0 is nested deeper than"):
+        ChatTemplate(TOOLS, {}).render([message])
+    with pytest.raises(InvalidArgumentError, match="tool 0 is nested deeper than"):
+        ChatTemplate("{{ tools }}", {}).render(USER, [{"deep": deep}])
+
+
+def test_text_parts_are_one_text_and_calls_need_no_content() -> None:
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": " b"}]},
+        {"role": "assistant", "content": None, "tool_calls": CALLS, "refusal": None, "audio": []},
+        {"role": "tool", "content": "3", "tool_call_id": "7", "name": "add"},
+    ]
+    assert ChatTemplate(TOOLS, {}).render(said) == "[user a b][assistant  add][tool 3]"
+    del said[1]["content"]
+    assert ChatTemplate(TOOLS, {}).render(said) == "[user a b][assistant  add][tool 3]"
