@@ -63,10 +63,11 @@ def parse_tree(
     Raises:
         InvalidArgumentError: not such a text, a tree with too many tokens, or nodes or depth without "dynamic".
     """
+    check_tree_type(tree)
     if tree != DYNAMIC:
         for name, value in (("tree_nodes", nodes), ("tree_depth", depth)):
             if value is not None:
-                raise InvalidArgumentError(f'{name} is {value}, but only tree="{DYNAMIC}" has it')
+                raise InvalidArgumentError(f'{name} is {shown(value)}, but only tree="{DYNAMIC}" has it')
     if tree is None:
         return DraftTree()
     if tree == DYNAMIC:
@@ -103,9 +104,13 @@ def count_tokens(widths: tuple[int, ...]) -> int:
     return total
 
 
-def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
-    if not isinstance(tree, str):
+def check_tree_type(tree: object) -> None:
+    """InvalidArgumentError unless it is a string, or None."""
+    if tree is not None and not isinstance(tree, str):
         raise InvalidArgumentError(f'tree is {shown(tree)}, must be a string such as "3-2-2-1" or "{DYNAMIC}"')
+
+
+def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
     if tree == MEDUSA:
         return DraftTree(parents=_parents(tree, medusa))
     if tree.startswith("["):

@@ -19,7 +19,7 @@ def parse_bytes(size: int | str) -> int:
     is_size = isinstance(size, (int, str)) and not isinstance(size, bool)
     match = _BYTES.fullmatch(str(min(size, MOST_BYTES + 1) if isinstance(size, int) else size)) if is_size else None
     unit = match and _UNITS.get(match[2].upper())
-    num_bytes = int(min(float(match[1]), MOST_BYTES) * unit) if match and unit else 0
+    num_bytes = int(min(float(match[1]), MOST_BYTES + 1) * unit) if match and unit else 0
     if not 0 < num_bytes <= MOST_BYTES:
         raise InvalidArgumentError(
             f"memory size is {shown(size)}, must be a number above 0 and at most 2^63 bytes, with an "

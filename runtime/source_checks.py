@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
-from .draft_tree import DYNAMIC, parse_tree
+from .draft_tree import DYNAMIC, check_tree_type, parse_tree
 from .option_checks import MAX_TEMPERATURE, check_sequence, require, require_number, shown
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def check_drafting(options: GenerateOptions) -> None:
     Raises:
         InvalidArgumentError: a value outside its range, or options that contradict each other.
     """
+    check_tree_type(options.tree)
     count = options.num_draft_tokens
     if options.tree is not None and count is not None:
         raise InvalidArgumentError(f"tree is {shown(options.tree)} and num_draft_tokens {count}: give one")

@@ -188,3 +188,21 @@ def test_an_error_of_a_bundle_is_the_runtimes_too(name: str) -> None:
     from pilotfish.exporter import errors
 
     assert issubclass(getattr(errors, name), getattr(bindings, name))
+
+
+def test_a_tokenizers_truncation_and_padding_stay_behind(tmp_path: Path) -> None:
+    import json
+
+    from tiny_bundles import BOS, EOS, byte_tokenizer
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+    from pilotfish.exporter.tokenizer import load_tokenizer
+
+    tokenizer = byte_tokenizer()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS).save_pretrained(tmp_path)
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=24)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    info = load_tokenizer(str(tmp_path), None, LlamaConfig())
+    assert info is not None
+    assert [json.loads(info.json_text)[name] for name in ("truncation", "padding")] == [None, None]
