@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InvalidArgumentError
+from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, UnsupportedError
+
+from .option_checks import check_encodable
+from .rust_panics import panics_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .manifest import Manifest
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.
 _MAX_OPEN_TOKENS = 16
@@ -30,13 +31,20 @@ class Tokenizer:
         if not path.is_file():
             raise BundleFileMissingError(f"{path} is missing: export the bundle again")
         try:
-            self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
+            with panics_as(BundleCorruptError, f"{path} is not a tokenizer"):
+                self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
+        except BundleCorruptError:
+            raise
         except Exception as error:  # tokenizers raises bare Exception
             raise BundleCorruptError(f"{path} is not a tokenizer: {error}") from error
         self._entry = manifest.tokenizer
-        self._special_ids = frozenset(
-            token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
-        )
+        self.special_ids = {
+            token.content: token_id
+            for token_id, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        """Of the tokens that decode() leaves out, by their spelling."""
+        self._special_ids = frozenset(self.special_ids.values())
 
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with the bundle's begin-of-text id where its model expects one."""
@@ -49,12 +57,9 @@ class Tokenizer:
         Raises:
             InvalidArgumentError: it has half of a surrogate pair, which an undecodable byte becomes in argv and stdin.
         """
-        lone = _LONE_SURROGATE.search(text)
-        if lone is not None:
-            raise InvalidArgumentError(
-                f"character {lone.start()} of the text is {lone.group()!r}, half of a surrogate pair: give UTF-8"
-            )
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        check_encodable("the text", text)
+        with panics_as(UnsupportedError, "the tokenizer failed on the text"):
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def to_json(self) -> str:
         """The tokenizer.json."""
