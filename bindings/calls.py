@@ -163,7 +163,7 @@ def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     try:
         check(status)
     except CallbackFailedError as failure:
-        raise failure from (request.mask.error if request.mask else None)
+        raise _failure_of_mask(request, failure)  # noqa: B904 - it has its cause
     return _step_result(request)
 
 
@@ -179,13 +179,25 @@ def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Fini
     outcomes: list[tuple[list[Token], Finish] | PilotfishError] = []
     for step, request in zip(steps, requests, strict=True):
         if step.status != lib.PF_OK:
-            error = exception(step.status, step.error)
-            error.__cause__ = request.mask.error if request.mask else None
+            error: BaseException = exception(step.status, step.error)
+            if isinstance(error, CallbackFailedError):
+                error = _failure_of_mask(request, error)
+            if not isinstance(error, PilotfishError):  # an interrupt
+                raise error
             outcomes.append(error)
             continue
         request.num_tokens[0], request.finish[0] = step.num_tokens, step.finish
         outcomes.append(_step_result(request))
     return outcomes
+
+
+def _failure_of_mask(request: RequestHandle, failure: PilotfishError) -> BaseException:
+    """What to raise where the mask failed: what its function raised, with CallbackFailedError around foreign errors."""
+    error = request.mask.error if request.mask else None
+    if isinstance(error, PilotfishError) or (error is not None and not isinstance(error, Exception)):
+        return error
+    failure.__cause__ = error
+    return failure
 
 
 def _step_result(request: RequestHandle) -> tuple[list[Token], Finish]:

@@ -19,6 +19,7 @@ from .options import INT32_MAX, GenerateKeywords, GenerateOptions
 from .ort import ort_for
 from .rounds import MOST_TOGETHER, Rounds
 from .speculation import SpeculationArguments
+from .stop_strings import with_special_stops
 from .structured import Constraints
 from .token_stream import TokenStream
 from .tokenizer import Tokenizer
@@ -307,6 +308,7 @@ class Engine:
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
     ) -> TokenStream:
         array = self._prompt_array(ids)
+        options = with_special_stops(options, self._tokenizer.special_ids)
         constraint = self._constraints.of(options)
         request = self._request_for(options, constraint.mask if constraint else None)
         return TokenStream(
@@ -324,7 +326,7 @@ class Engine:
 
     def _open_async(self, ids: Sequence[int], options: GenerateOptions, num_dropped: int = 0) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
-        self._request_for(options)
+        self._request_for(with_special_stops(options, self._tokenizer.special_ids))
         return AsyncTokenStream(lambda: self._open(ids, options, num_dropped, keeps_thread=False))
 
     def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:

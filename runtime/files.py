@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -9,13 +10,16 @@ from pilotfish.bindings import InvalidArgumentError
 
 
 def read_text(option: str, path: str) -> str:
-    """The text of a file that an option names.
+    """The text of a file that an option names, without a byte-order mark.
 
     Raises:
         InvalidArgumentError: it cannot be read, or is not UTF-8.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InvalidArgumentError(f"{option} {path!r} is UTF-16, must be UTF-8: save it so")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(f"{option} {path!r} is no text: {error}") from error
     except OSError as error:

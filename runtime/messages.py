@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import InvalidArgumentError
 
-from .option_checks import check_sequence, shown
+from .option_checks import check_encodable, check_sequence, shown
 
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterator, ValuesView
@@ -17,7 +16,6 @@ Message = Mapping[str, Any]
 
 MOST_DEPTH = 48
 MOST_VALUES = 1_000_000
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _THOUGHTS_IN_ORDER = ("reasoning_content", "thinking", "reasoning")
 _THOUGHTS = frozenset(_THOUGHTS_IN_ORDER)
 # What names another message and tells the model nothing: most templates go by the order of calls and answers.
@@ -109,23 +107,11 @@ def check_all_read(messages: Sequence[Message], rendered: Sequence[Fields]) -> N
     for index, (entry, fields) in enumerate(zip(messages, rendered, strict=True)):
         if not (unread := entry.keys() - fields.names_read):
             continue
-        unread -= {"role", *_LINKS.get(entry["role"], ())}
-        if not fields.names_read.isdisjoint(_THOUGHTS):
-            unread -= _THOUGHTS
+        # Templates leave out on purpose what the model thought before an earlier answer.
+        unread -= {"role", *_THOUGHTS, *_LINKS.get(entry["role"], ())}
         for name in sorted(unread):
             if not _says_nothing(entry[name]):
                 raise InvalidArgumentError(_lost(index, name, entry["role"]))
-
-
-def check_text(name: str, text: str) -> None:
-    """InvalidArgumentError if a text has half of a surrogate pair, as an undecodable byte becomes in argv and stdin."""
-    if text.isascii():
-        return
-    lone = LONE_SURROGATE.search(text)
-    if lone is not None:
-        raise InvalidArgumentError(
-            f"character {lone.start()} of {name} is {lone.group()!r}, half of a surrogate pair: give UTF-8"
-        )
 
 
 def check_values(name: str, value: object) -> int:
@@ -144,7 +130,7 @@ def check_values(name: str, value: object) -> int:
         if num_values > MOST_VALUES:
             raise InvalidArgumentError(f"{name} has more than {MOST_VALUES} values")
         if isinstance(item, str):
-            check_text(f"a text of {name}" if depth else name, item)
+            check_encodable(f"a text of {name}" if depth else name, item)
             total += len(item)
         elif isinstance(item, Mapping):
             rest += [(part, depth + 1) for pair in item.items() for part in pair]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_TEMPERATURE = 100
 _MOST_SHOWN = 200
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
@@ -48,6 +50,15 @@ def check_int(name: str, value: int, low: int, high: int) -> None:
 def check_flag(name: str, value: object) -> None:
     """InvalidArgumentError unless ``value`` is True or False: "no" would count as true."""
     require(name, value, isinstance(value, (bool, np.bool_)), "True or False")
+
+
+def check_encodable(name: str, text: str) -> None:
+    """InvalidArgumentError if a text has half of a surrogate pair, which an undecodable byte becomes in argv."""
+    lone = None if text.isascii() else _LONE_SURROGATE.search(text)
+    if lone is not None:
+        raise InvalidArgumentError(
+            f"character {lone.start()} of {name} is {lone.group()!r}, half of a surrogate pair: give UTF-8"
+        )
 
 
 def check_sequence(name: str, value: object, what: str) -> None:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pilotfish.bindings import AS_MANY_AS_PAY, MOST_DRAFT_TOKENS, DraftSource, InvalidArgumentError, RequestOptions
 
 from .draft_tree import MEDUSA_CHOICES, parse_tree
-from .option_checks import MAX_TEMPERATURE, check_flag, check_int, check_sequence, require, require_number, shown
+from .option_checks import (
+    MAX_TEMPERATURE,
+    check_encodable,
+    check_flag,
+    check_int,
+    check_sequence,
+    require,
+    require_number,
+    shown,
+)
 from .source_checks import check_drafting, check_source
 
 if TYPE_CHECKING:
@@ -127,7 +136,8 @@ class GenerateOptions:
     min_new_tokens: int = 0
     """Nothing ends the text before so many tokens: end-of-text ids and stop_ids are banned, stop strings ignored."""
     stop: str | Sequence[str] = ()
-    """Strings that end the text; they are cut off, also when they span tokens."""
+    """Strings that end the text; they are cut off, also when they span tokens. One that spells a special token, as
+    "<|im_start|>" does, ends it at that token too, as its id among stop_ids would."""
     stop_ids: Sequence[int] = ()
     """Token ids that end the text, beside the bundle's own end-of-text ids."""
     ignore_eos: bool = False
@@ -139,11 +149,13 @@ class GenerateOptions:
     then runs a few tokens at a time, which is slow."""
     json_schema: Mapping[str, Any] | str | None = None
     """The text is JSON that this schema, a mapping or its text, describes, unless max_new_tokens, a stop or the context
-    cuts it short. Needs the extra "structured", as do regex and grammar."""
+    cuts it short, or nothing can complete it (finish_reason "dead_end"). What nothing fulfils is an error, as far as it
+    can be known beforehand. Needs the extra "structured", as do regex and grammar."""
     regex: str | None = None
     """The text matches this regular expression, in Rust's syntax, from beginning to end."""
     grammar: str | None = None
-    """The text is of this context-free grammar, in llguidance's variant of Lark."""
+    """The text is of this context-free grammar, in llguidance's variant of Lark. Text is never spelled with special
+    tokens; a rule may name one, as in <|im_start|>."""
     reuse_prefix: bool = True
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
@@ -211,6 +223,7 @@ class GenerateOptions:
             raise InvalidArgumentError(f"stop is {shown(self.stop)}, must be a string or a sequence of strings")
         for text in self.stop_strings:
             require("stop", text, isinstance(text, str) and text != "", "non-empty strings")
+            check_encodable(f"stop {text!r:.40}", text)
         check_sequence("stop_ids", self.stop_ids, "token ids")
         for token_id in self.stop_ids:
             check_int("stop_ids", token_id, 0, INT32_MAX)

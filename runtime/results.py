@@ -33,7 +33,7 @@ class Event:
     top_logprobs: tuple[TokenLogprob, ...] = ()
     """The likeliest ids in its place, likeliest first, as many as the option logprobs asks for."""
     finish_reason: str | None = None
-    """Set on the last event of a generation: "eos", "stop", "length", "context" or "cancelled"."""
+    """Set on the last event of a generation, Result.finish_reason says what it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,8 @@ class Result:
     """With echo, the prompt's text comes first, and so do its tokens below."""
     token_ids: tuple[int, ...]
     finish_reason: str
-    """ "eos", "stop", "length", "context" or "cancelled"."""
+    """ "eos", "stop", "length" (max_new_tokens), "context", "cancelled" or, of structured output, "dead_end": no token
+    may follow, or to find out takes more than the limits allow, and the text is incomplete."""
     stats: Stats
     num_dropped_messages: int = 0
     """Of the conversation this answers: the oldest ones, which did not fit the context."""

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+from pilotfish.bindings import InvalidArgumentError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from .options import GenerateOptions
+
+
+def with_special_stops(options: GenerateOptions, special_ids: Mapping[str, int]) -> GenerateOptions:
+    """The options with the id of each stop string that spells a special token among their stop_ids.
+
+    Text leaves special tokens out. What is spelled alike with ordinary tokens is still found in the text.
+
+    Raises:
+        InvalidArgumentError: a stop string has a special token beside other text.
+    """
+    for stop in options.stop_strings:
+        for spelling in special_ids:
+            if spelling in stop and stop not in special_ids:
+                raise InvalidArgumentError(
+                    f"stop is {stop!r}, but text leaves the special token {spelling!r} out: stop at {spelling!r} alone"
+                )
+    ids = [special_ids[stop] for stop in options.stop_strings if stop in special_ids]
+    return dataclasses.replace(options, stop_ids=(*options.stop_ids, *ids)) if ids else options
 
 
 class StopStrings:

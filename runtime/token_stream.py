@@ -110,7 +110,7 @@ class TokenStream(Iterator[Event]):
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the generation ended: "eos", "stop", "length", "context" or "cancelled"; None while it runs."""
+        """Why the generation ended, as in Result; None while it runs."""
         return self._finish_reason
 
     @property
@@ -171,8 +171,9 @@ class TokenStream(Iterator[Event]):
 
     def _take(self, tokens: list[Token], finish: Finish) -> None:
         """Turn what a round gave into events."""
+        new_ids = [token.id for token in tokens if token.origin is not Origin.PROMPT]
         if self._constraint is not None:
-            self._constraint.commit([token.id for token in tokens if token.origin is not Origin.PROMPT])
+            self._constraint.commit(new_ids)
         if self._explain and tokens and self._num_new_tokens > 0:  # not the prefill's step, nor a cancelled one
             decision = calls.request_decision(self.request)
             self._explained.append(round_from(decision, num_tokens=len(tokens)))
@@ -184,6 +185,9 @@ class TokenStream(Iterator[Event]):
                 break
         if finish is not Finish.NONE:
             self._end(finish.name.lower())
+        elif self._constraint is not None and new_ids and self._constraint.is_dead_end:
+            calls.request_stop(self.request, len(tokens))
+            self._end("dead_end")
         elif not (self._detokenizer.has_open_character or self._stops.held):
             self._release_last()
 

@@ -9,8 +9,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InternalError, PilotfishError
 
-from .messages import check_text
-from .option_checks import require
+from .option_checks import check_encodable, require
 from .tokenizer_checks import check_tokenizer
 
 if TYPE_CHECKING:
@@ -51,9 +50,13 @@ class Tokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._entry = manifest.tokenizer
-        self._special_ids = frozenset(
-            token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
-        )
+        self.special_ids = {
+            token.content: token_id
+            for token_id, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        """Of the tokens that decode() leaves out, by their spelling."""
+        self._special_ids = frozenset(self.special_ids.values())
 
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with the bundle's begin-of-text id where its model expects one; errors as below."""
@@ -69,7 +72,7 @@ class Tokenizer:
             InternalError: the tokenizer gives up on it.
         """
         require("the text", text, isinstance(text, str), "a string")
-        check_text("the text", text)
+        check_encodable("the text", text)
         with _as_pilotfish_errors(InternalError, "the tokenizer failed"):
             return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 

@@ -28,6 +28,10 @@ class Walk {
     accepted_.next_id = next_id;
     return accepted_;
   }
+  Accepted end_without_token() {
+    if (accepted_.num_accepted == 0) verification_.chooser.fail_no_token(logits(), prefix());
+    return end(Accepted::kNoToken);
+  }
 
  private:
   const Verification& verification_;
@@ -46,7 +50,7 @@ int32_t last_drawn_child(const TokenTree& tree, int32_t parent) {
 // What a step down the tree decides.
 struct Step {
   int32_t child;  // TokenTree::kNone: the path ends here, and `id` follows it
-  int32_t id;
+  int32_t id;     // Accepted::kNoToken: none may
 };
 
 // Tries the children up to the last drawn one; the rest is up to a draw from what the distribution has become.
@@ -55,12 +59,8 @@ Step decide(const Verification& verification, std::span<const Distribution> draf
   const TokenTree& tree = verification.tree;
   const int32_t parent = walk.at();
   const int32_t last_drawn = last_drawn_child(tree, parent);
-  const auto find_target = [&] {
-    if (!verification.chooser.distribution(walk.logits(), walk.prefix(), target)) {
-      verification.chooser.fail_no_token(walk.logits(), walk.prefix());
-    }
-  };
-  find_target();
+  const auto find_target = [&] { return verification.chooser.distribution(walk.logits(), walk.prefix(), target); };
+  if (!find_target()) return {TokenTree::kNone, Accepted::kNoToken};
   double mass = 1;
   int32_t child = parent;
   for (int32_t trial = 0; child < last_drawn; ++trial) {
@@ -92,7 +92,7 @@ Accepted accept_greedy(const Verification& verification) {
   Walk walk(verification);
   for (;;) {
     const std::span<const float> scores = verification.chooser.scores(walk.logits(), walk.prefix());
-    if (scores.empty()) verification.chooser.fail_no_token(walk.logits(), walk.prefix());
+    if (scores.empty()) return walk.end_without_token();
     const int32_t best = find_peak(scores).index;
     const int32_t child = verification.tree.find_child(walk.at(), best);
     if (child == TokenTree::kNone) return walk.end(best);
@@ -106,6 +106,7 @@ Accepted accept_sampled(const Verification& verification, std::span<const Distri
   Walk walk(verification);
   for (;;) {
     const Step step = decide(verification, draft, random, walk, scratch);
+    if (step.id == Accepted::kNoToken) return walk.end_without_token();
     if (step.child == TokenTree::kNone) return walk.end(step.id);
     walk.keep(step.child);
     if (verification.chooser.ends_text(step.id)) return walk.end(step.id);

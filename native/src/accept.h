@@ -23,10 +23,13 @@ struct Verification {
 
 // A path from the root down.
 struct Accepted {
+  static constexpr int32_t kNoToken = -1;
+
   std::array<int32_t, TokenTree::kMaxTokens> path;  // indices of the tree's tokens
   int32_t num_accepted = 0;
   // After the path: the correction of rejected tokens, or a bonus where none had been drafted. Of no meaning after a
-  // token that ends the text.
+  // token that ends the text. kNoToken: none may follow a path that has tokens; where it has none, accepting fails with
+  // PF_NO_TOKEN_LEFT, so that a step gives what it has before the next one fails.
   int32_t next_id = 0;
 
   int32_t last() const noexcept { return num_accepted == 0 ? TokenTree::kRoot : path[num_accepted - 1]; }

@@ -12,11 +12,14 @@ struct Reached {
   double log_prob = 0;   // of the path
 };
 
-void fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
+// False where no token may follow; after the root that is an error.
+bool fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{verification.tokens, verification.tree.path(index, ids)};
   const std::span<const float> logits = verification.target.row(index + 1).first(verification.num_ids);
-  if (!verification.chooser.distribution(logits, prefix, out)) verification.chooser.fail_no_token(logits, prefix);
+  if (verification.chooser.distribution(logits, prefix, out)) return true;
+  if (index == TokenTree::kRoot) verification.chooser.fail_no_token(logits, prefix);
+  return false;
 }
 
 int32_t depth_of(const TokenTree& tree, int32_t index) { return index == TokenTree::kRoot ? 0 : tree[index].depth; }
@@ -30,7 +33,7 @@ int32_t find_best(const Verification& verification, const TypicalOptions& option
   for (int32_t parent = TokenTree::kRoot; parent < tree.size(); ++parent) {
     int32_t child = tree.next_child(parent, parent);
     if (!reached[parent + 1].is_open || child == TokenTree::kNone) continue;
-    fill_distribution(verification, parent, scratch);
+    if (!fill_distribution(verification, parent, scratch)) continue;
     const double least = std::min<double>(options.epsilon, options.delta * std::exp(-scratch.entropy()));
     for (; child != TokenTree::kNone; child = tree.next_child(parent, child)) {
       const double prob = scratch.prob_of(tree[child].id);
@@ -55,7 +58,10 @@ Accepted accept_typical(const Verification& verification, const TypicalOptions& 
     accepted.path[i] = index;
   }
   if (best != TokenTree::kRoot && verification.chooser.ends_text(verification.tree[best].id)) return accepted;
-  fill_distribution(verification, best, scratch);
+  if (!fill_distribution(verification, best, scratch)) {
+    accepted.next_id = Accepted::kNoToken;
+    return accepted;
+  }
   const int32_t position = static_cast<int32_t>(verification.tokens.size()) + accepted.num_accepted;
   accepted.next_id = scratch.sample(random.uniform(position, RandomStream::Purpose::kTarget));
   return accepted;

@@ -207,9 +207,10 @@ size_t Request::emit(const Verdict& verdict, std::span<pf_token> tokens_out) {
   const pf_origin last = tree.size() == 0                                                        ? PF_ORIGIN_PLAIN
                          : tree.next_child(accepted.last(), accepted.last()) == TokenTree::kNone ? PF_ORIGIN_BONUS
                                                                                                  : PF_ORIGIN_CORRECTED;
+  const int32_t num_tokens = accepted.num_accepted + (accepted.next_id == Accepted::kNoToken ? 0 : 1);
   int32_t num_emitted = 0;
   int32_t row = 0;
-  while (num_emitted <= accepted.num_accepted && finish_ == PF_FINISH_NONE) {
+  while (num_emitted < num_tokens && finish_ == PF_FINISH_NONE) {
     const bool is_drafted = num_emitted < accepted.num_accepted;
     const int32_t id = is_drafted ? tree[accepted.path[num_emitted]].id : accepted.next_id;
     tokens_out[num_emitted] = {

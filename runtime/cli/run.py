@@ -120,6 +120,8 @@ def run(
     if explain:
         explain_rounds(result.rounds)
     note(summary(result.stats))
+    if result.finish_reason == "dead_end":
+        note("the text is incomplete: nothing could follow it under the schema, expression or grammar")
     write_json(json_file, dataclasses.asdict(result) | {"acceptance_rate": result.stats.acceptance_rate})
     if result.finish_reason == "cancelled":
         raise typer.Exit(EXIT_INTERRUPTED)

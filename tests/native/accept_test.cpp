@@ -150,10 +150,48 @@ void test_a_filtered_target_never_emits_what_it_filters() {
   }
 }
 
+// A mask under which tokens may follow the sequence, and none may follow a drafted one.
+int32_t allow_one_token(void*, const int32_t*, size_t num_path, uint32_t* mask_out) {
+  mask_out[0] = num_path == 0 ? 0xF : 0;
+  return 0;
+}
+
+int32_t allow_nothing(void*, const int32_t*, size_t, uint32_t*) { return 0; }
+
+// What was accepted is given before the error, which comes where nothing was.
+void test_no_token_after_what_was_accepted() {
+  const std::vector<float> logits = logs({Probs{0, 1, 0, 0}, Probs{1, 0, 0, 0}});
+  const TokenTree tree = chain({1});
+  Distribution scratch;
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const pf_mask_callback mask : {allow_one_token, allow_nothing}) {
+      Sampler sampler(4);
+      TokenChooser chooser({.temperature = temperature}, sampler, {.mask = mask}, {1, 10, 4});
+      const pilotfish::Verification verification{
+          .tree = tree, .target = view(logits, 4), .num_ids = 4, .tokens = {}, .chooser = chooser};
+      const auto accept = [&](bool is_typical) {
+        if (temperature == 0) return pilotfish::accept_greedy(verification);
+        if (is_typical) return pilotfish::accept_typical(verification, {0.1f, 0.1f}, RandomStream(1), scratch);
+        return pilotfish::accept_sampled(verification, {}, RandomStream(1), scratch);
+      };
+      for (const bool is_typical : {false, true}) {
+        if (mask == allow_nothing) {
+          CHECK_ERROR(PF_NO_TOKEN_LEFT, "these ban every id: mask", accept(is_typical));
+          continue;
+        }
+        const Accepted found = accept(is_typical);
+        CHECK_EQ(found.num_accepted, 1);
+        CHECK_EQ(found.next_id, Accepted::kNoToken);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   test_greedy();
+  test_no_token_after_what_was_accepted();
   test_sampled_tokens_follow_the_target();
   test_a_filtered_target_never_emits_what_it_filters();
   return check::result();

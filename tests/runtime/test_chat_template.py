@@ -94,7 +94,6 @@ TOOLS = (
     [
         ({"role": "assistant", "content": "", "tool_calls": CALLS}, r"message 1 \(assistant\) has tool_calls"),
         ({"role": "assistant", "content": None, "tool_calls": CALLS}, r"message 1 \(assistant\) has tool_calls"),
-        ({"role": "assistant", "content": "", "reasoning": "hm"}, r"message 1 \(assistant\) has reasoning"),
         ({"role": "user", "content": "x", "name": "Ann"}, r"message 1 \(user\) has name"),
         ({"role": "user", "content": None}, "content of message 1 is None, must be a text"),
         ({"role": "user", "content": 3}, "content of message 1 is 3"),
