@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pilotfish.bindings import Device, InvalidArgumentError
 
+MOST_DEVICE = 1024  # the library's own limit
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 
 
@@ -26,6 +27,7 @@ def parse_device(name: str) -> NamedDevice:
     """The device of a name; InvalidArgumentError if it is none. Whether the machine has it shows when it is opened."""
     if name == "cpu":
         return NamedDevice(Device.CPU, 0)
-    if match := _CUDA.fullmatch(str(name)):
-        return NamedDevice(Device.CUDA, int(match[1] or 0))
+    match = _CUDA.fullmatch(str(name))
+    if match and (number := int(match[1] or 0)) <= MOST_DEVICE:
+        return NamedDevice(Device.CUDA, number)
     raise InvalidArgumentError(f"device is {name!r}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'")

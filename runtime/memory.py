@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 from pilotfish.bindings import InvalidArgumentError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_TOO_MANY_BYTES = 2**64
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(size: int | str) -> int:
-    """Bytes of 6442450944, "6GiB" or "6.5 GB"; InvalidArgumentError for anything else, or not above 0."""
+    """Bytes of 6442450944, "6GiB" or "6.5 GB"; InvalidArgumentError for anything else, or not in 1..2^64 - 1."""
     match = _BYTES.fullmatch(str(size))
     unit = match and _UNITS.get(match[2].upper())
-    num_bytes = int(float(match[1]) * unit) if match and unit else 0
-    if num_bytes <= 0:
+    num_bytes = int(Fraction(match[1]) * unit) if match and unit else 0
+    if not 0 < num_bytes < _TOO_MANY_BYTES:
         raise InvalidArgumentError(
-            f"memory size is {size!r}, must be a number above 0 with an optional unit such as MiB, GiB, MB or GB"
+            f"memory size is {size!r}, must be a number of bytes above 0 and below 2^64, with an optional unit such as "
+            "MiB, GiB, MB or GB"
         )
     return num_bytes
 
