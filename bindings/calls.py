@@ -159,6 +159,7 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
 
 def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     """Run one round, the first call prefill before it: its tokens, and why the request ended if it did."""
+    request.num_tokens[0] = 0  # a step that fails writes none
     status = lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish)
     try:
         check(status)
@@ -178,6 +179,7 @@ def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Fini
     check(lib.pf_step_together(steps, len(requests)))
     outcomes: list[tuple[list[Token], Finish] | PilotfishError] = []
     for step, request in zip(steps, requests, strict=True):
+        request.num_tokens[0] = step.num_tokens
         if step.status != lib.PF_OK:
             error: BaseException = exception(step.status, step.error)
             if isinstance(error, CallbackFailedError):
@@ -186,7 +188,7 @@ def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Fini
                 raise error
             outcomes.append(error)
             continue
-        request.num_tokens[0], request.finish[0] = step.num_tokens, step.finish
+        request.finish[0] = step.finish
         outcomes.append(_step_result(request))
     return outcomes
 
@@ -222,6 +224,7 @@ def request_top_logprobs(request: RequestHandle) -> tuple[NDArray[np.int32], NDA
 def request_stop(request: RequestHandle, num_tokens: int) -> None:
     """End the request after the first num_tokens of the last step: the rest was never emitted."""
     check(lib.pf_request_stop(request.pointer, num_tokens))
+    request.num_tokens[0] = num_tokens
 
 
 def request_cancel(request: RequestHandle) -> None:

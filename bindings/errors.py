@@ -20,7 +20,7 @@ class BundleFileMissingError(PilotfishError, FileNotFoundError):
 
 
 class BundleCorruptError(PilotfishError, ValueError):
-    """A file of the bundle has the wrong size, hash or content."""
+    """A file of the bundle has the wrong size, hash or content, or its target gives no numbers."""
 
 
 class BundleVersionError(PilotfishError, ValueError):
@@ -48,7 +48,11 @@ class BudgetTooSmallError(PilotfishError, MemoryError):
 
 
 class ContextFullError(PilotfishError, ValueError):
-    """Prompt or output does not fit the context or the free cache blocks."""
+    """Prompt or output can never fit the context."""
+
+
+class EngineBusyError(PilotfishError, RuntimeError):
+    """Other generations hold the cache blocks that this one needs: there is room when one of them ends."""
 
 
 class UnsupportedError(PilotfishError, NotImplementedError):

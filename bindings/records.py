@@ -236,6 +236,7 @@ class RequestStats:
     num_head_accepted: int
     counted_seconds: float
     num_device_rounds: int
+    num_failed_drafts: int
 
 
 class Decision(NamedTuple):

@@ -20,6 +20,7 @@ EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
     lib.PF_ORT_FAILED: errors.OnnxRuntimeFailedError,
     lib.PF_BUDGET_TOO_SMALL: errors.BudgetTooSmallError,
     lib.PF_CONTEXT_FULL: errors.ContextFullError,
+    lib.PF_ENGINE_BUSY: errors.EngineBusyError,
     lib.PF_UNSUPPORTED: errors.UnsupportedError,
     lib.PF_CALLBACK_FAILED: errors.CallbackFailedError,
     lib.PF_NO_TOKEN_LEFT: errors.NoTokenLeftError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import ContextFullError, calls
+from pilotfish.bindings import EngineBusyError, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def _fill(waiting: deque[tuple[int, Callable[[], TokenStream]]], running: dict[i
         index, opening = waiting[0]
         try:
             running[index] = opening()
-        except ContextFullError:
+        except EngineBusyError:
             if not running:
                 raise
             return  # others hold the cache blocks: there is room when one of these ends

@@ -9,6 +9,7 @@ from pilotfish.bindings import Device, InvalidArgumentError
 
 from .option_checks import shown
 
+MOST_DEVICE = 1024  # the library's own limit
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 
 
@@ -28,8 +29,9 @@ def parse_device(name: str) -> NamedDevice:
     """The device of a name; InvalidArgumentError if it is none. Whether the machine has it shows when it is opened."""
     if isinstance(name, str) and name == "cpu":
         return NamedDevice(Device.CPU, 0)
-    if isinstance(name, str) and (match := _CUDA.fullmatch(name)):
-        return NamedDevice(Device.CUDA, int(match[1] or 0))
+    match = _CUDA.fullmatch(name) if isinstance(name, str) else None
+    if match and (number := int(match[1] or 0)) <= MOST_DEVICE:
+        return NamedDevice(Device.CUDA, number)
     raise InvalidArgumentError(
         f"device is {shown(name)}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'"
     )

@@ -131,6 +131,7 @@ class Engine:
         Raises:
             InvalidArgumentError: a value outside its range.
             ContextFullError: the prompt leaves no room in the context.
+            EngineBusyError: other generations hold the cache blocks that this one needs.
             TypeError: an option that does not exist.
         """
         with self.stream(prompt, **options) as stream:

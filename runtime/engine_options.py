@@ -10,13 +10,17 @@ from .devices import parse_device
 from .manifest import read_manifest
 from .memory import parse_bytes
 from .option_checks import check_int
-from .options import INT32_MAX
 from .speculation import SpeculationArguments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_MAX_DRAFT_TOKENS = 8
+# The library's own limits, of native/src/options.cpp.
+MOST_THREADS = 1024
+MOST_CONTEXT = 2**22
+MOST_CHUNK = 4096
+MOST_SEQUENCES = 1024
 
 
 def memory_plan(
@@ -56,12 +60,17 @@ def engine_options(
     library: str,
     speculation: SpeculationArguments | None = None,
 ) -> EngineOptions:
-    """The C options of Engine's arguments. Upper limits are the library's; here values only have to fit their type."""
-    for name, value in (("threads", threads), ("max_context", max_context), ("prefill_chunk", prefill_chunk)):
+    """The C options of Engine's arguments, within the limits that the library has."""
+    limits = {
+        "threads": (threads, MOST_THREADS),
+        "max_context": (max_context, MOST_CONTEXT),
+        "prefill_chunk": (prefill_chunk, MOST_CHUNK),
+    }
+    for name, (value, most) in limits.items():
         if value is not None:
-            check_int(name, value, 1, INT32_MAX)
+            check_int(name, value, 1, most)
     check_int("max_draft_tokens", max_draft_tokens, 0, MOST_DRAFT_TOKENS)
-    check_int("num_sequences", num_sequences, 1, INT32_MAX)
+    check_int("num_sequences", num_sequences, 1, MOST_SEQUENCES)
     speculation = speculation or SpeculationArguments()
     kind, number = parse_device(device)
     return EngineOptions(

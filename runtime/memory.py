@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 from pilotfish.bindings import InvalidArgumentError
@@ -10,20 +11,20 @@ from pilotfish.bindings import InvalidArgumentError
 from .option_checks import shown
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-MOST_BYTES = 2**63 - 1
-_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+MOST_BYTES = 2**64 - 1
+_BYTES = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(size: int | str) -> int:
-    """Bytes of 6442450944, "6GiB" or "6.5 GB"; InvalidArgumentError for anything else, or not above 0."""
+    """Bytes of 6442450944, "6GiB" or "6.5 GB"; InvalidArgumentError for anything else, or not in 1..2^64 - 1."""
     is_size = isinstance(size, (int, str)) and not isinstance(size, bool)
     match = _BYTES.fullmatch(str(min(size, MOST_BYTES + 1) if isinstance(size, int) else size)) if is_size else None
     unit = match and _UNITS.get(match[2].upper())
-    num_bytes = int(min(float(match[1]), MOST_BYTES + 1) * unit) if match and unit else 0
+    num_bytes = int(Fraction(match[1]) * unit) if match and unit else 0
     if not 0 < num_bytes <= MOST_BYTES:
         raise InvalidArgumentError(
-            f"memory size is {shown(size)}, must be a number above 0 and at most 2^63 bytes, with an "
-            "optional unit such as MiB, GiB, MB or GB"
+            f"memory size is {shown(size)}, must be a number of bytes above 0 and below 2^64, with an optional unit "
+            "such as MiB, GiB, MB or GB"
         )
     return num_bytes
 

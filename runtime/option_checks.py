@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -18,9 +20,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+LEAST_TEMPERATURE = 1e-37  # a smaller one is greedy: a 32-bit float cannot hold what logits would be divided to
 MAX_TEMPERATURE = 100
 _MOST_SHOWN = 200
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def as_float32(value: float) -> float:
+    """The number that the native library gets: the nearest 32-bit float, infinite beyond the largest one."""
+    try:
+        return ctypes.c_float(float(value)).value
+    except OverflowError:  # an integer that no float holds
+        return math.inf if value > 0 else -math.inf
+
+
+def is_greedy(temperature: float) -> bool:
+    """Whether nothing is drawn at this temperature."""
+    return as_float32(temperature) < as_float32(LEAST_TEMPERATURE)
 
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
@@ -69,9 +85,15 @@ def check_sequence(name: str, value: object, what: str) -> None:
 
 
 def require_number(name: str, value: float, limit: str, is_valid: Callable[[float], bool]) -> None:
-    """InvalidArgumentError unless ``value`` is a number, Python's or numpy's but no truth value, and valid."""
-    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    require(name, value, is_number and is_valid(value), limit)
+    """InvalidArgumentError unless ``value`` is a number, Python's or numpy's but no truth value, and valid.
+
+    What is checked is what is used: the nearest 32-bit float.
+    """
+    require(name, value, isinstance(value, Real) and not isinstance(value, (bool, np.bool_)), limit)
+    used = as_float32(value)
+    if not is_valid(used):
+        note = f" (it is used as the 32-bit float {used!r})" if used != value and is_valid(value) else ""
+        raise InvalidArgumentError(f"{name} is {shown(value)}, must be {limit}{note}")
 
 
 def require(name: str, value: object, valid: bool, limit: str) -> None:  # noqa: FBT001 - named at each call

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .draft_tree import Choices
 
 INT32_MAX = 2**31 - 1
+MOST_NEW_TOKENS = 2**22
 UINT64_MAX = 2**64 - 1
 SOURCES = {
     "auto": DraftSource.AUTO,
@@ -108,7 +109,7 @@ class GenerateOptions:
     engine's max_draft_tokens. A number with the source "auto" is the draft model's, or the head's where there is no
     draft model. A head drafts no more levels than it has predictions for."""
     temperature: float = 0.0
-    """0 is greedy; otherwise logits are divided by it."""
+    """Below 1e-37 it is greedy; otherwise logits are divided by it."""
     top_k: int = 0
     """Keep the k likeliest tokens; 0 is off."""
     top_p: float = 1.0
@@ -179,7 +180,7 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         """Check every range."""
-        check_int("max_new_tokens", self.max_new_tokens, 1, INT32_MAX)
+        check_int("max_new_tokens", self.max_new_tokens, 1, MOST_NEW_TOKENS)
         check_int("min_new_tokens", self.min_new_tokens, 0, INT32_MAX)
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidArgumentError(

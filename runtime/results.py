@@ -78,6 +78,9 @@ class Stats:
     """Rounds whose tokens a GPU chose. The others handed their logits to the host: those with logit bias, penalties,
     bans, structured output, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn
     tree."""
+    num_failed_drafts: int = 0
+    """Rounds in which the draft model's or head's logits were not numbers, so that the target went on without a draft:
+    not 0 where the bundle's draft is damaged."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
 from .draft_tree import DYNAMIC, check_tree_type, parse_tree
-from .option_checks import MAX_TEMPERATURE, check_sequence, require, require_number, shown
+from .option_checks import (
+    LEAST_TEMPERATURE,
+    MAX_TEMPERATURE,
+    as_float32,
+    check_sequence,
+    is_greedy,
+    require,
+    require_number,
+    shown,
+)
 
 if TYPE_CHECKING:
     from .options import GenerateOptions
@@ -28,8 +37,13 @@ def check_drafting(options: GenerateOptions) -> None:
     tree = parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
     check_sequence("draft_temperatures", options.draft_temperatures, "numbers")
     for temperature in options.draft_temperatures:
-        require_number("draft_temperatures", temperature, "in (0, 100]", lambda x: 0 < x <= MAX_TEMPERATURE)
-    if len(options.draft_temperatures) and (options.temperature == 0 or not tree.widths):
+        require_number(
+            "draft_temperatures",
+            temperature,
+            f"in [{LEAST_TEMPERATURE}, {MAX_TEMPERATURE}]",
+            lambda x: as_float32(LEAST_TEMPERATURE) <= x <= MAX_TEMPERATURE,
+        )
+    if len(options.draft_temperatures) and (is_greedy(options.temperature) or not tree.widths):
         raise InvalidArgumentError("draft_temperatures are for sampling with a fixed tree: nothing else draws siblings")
     _check_typical(options)
 
@@ -42,7 +56,7 @@ def _check_typical(options: GenerateOptions) -> None:
     require("typical_acceptance", pair, len(pair) == 2, "two numbers")  # noqa: PLR2004
     require_number("typical_acceptance epsilon", pair[0], "in (0, 1)", lambda x: 0 < x < 1)
     require_number("typical_acceptance delta", pair[1], "in (0, 1]", lambda x: 0 < x <= 1)
-    if options.temperature == 0:
+    if is_greedy(options.temperature):
         raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from .rounds import Outcome, Rounds
     from .structured import Constraint
     from .tokenizer import Tokenizer
+
+
+# Python shows it once a process.
+_FAILED_DRAFTS = (
+    "the draft of this bundle gave logits that are not numbers, and the target went on without it: export it again"
+)
 
 
 class TokenStream(Iterator[Event]):
@@ -218,6 +225,8 @@ class TokenStream(Iterator[Event]):
         self._release_last()
         self._finish_reason = reason
         self._free()
+        if self.stats.num_failed_drafts > 0:
+            warnings.warn(_FAILED_DRAFTS, RuntimeWarning, stacklevel=2)
 
     def _flush(self) -> str:
         text, cut_off = self._stops.push(self._detokenizer.flush(), may_stop=self._may_stop)

@@ -25,6 +25,7 @@ set(pilotfish_engine_sources
   src/memory/kv_cache.cpp
   src/memory/float_rows.cpp
   src/model/weights.cpp
+  src/model/graph_ports.cpp
   src/model/session.cpp
   src/model/row_port.cpp
   src/model/hidden_rows.cpp

@@ -2,6 +2,7 @@
 // simd.h and with scalar code that a compiler may vectorise but not reorder.
 #pragma once
 
+#include <bit>
 #include <cstring>
 
 #include "attention_kernels.h"
@@ -38,12 +39,16 @@ inline void rotate_head(const AttentionShape& shape, const float* cos, const flo
 }
 
 // Writes a head as multiples of its scale, and the scale: the largest magnitude divided by that of an element, as f16,
-// at most f16's largest number.
+// at most f16's largest number; NaN where the head holds one.
 template <CacheType kType>
 inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8_t* scale_out) {
-  float most = 0;
-  for (int64_t d = 0; d < head_dim; ++d) most = __builtin_fabsf(head[d]) > most ? __builtin_fabsf(head[d]) : most;
-  const uint16_t scale = float_to_half((most < 65504.0f ? most : 65504.0f) / largest_element(kType));
+  int32_t most_bits = 0;  // magnitudes' bits are ordered like these, with NaN above infinity
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const int32_t bits = std::bit_cast<int32_t>(__builtin_fabsf(head[d]));
+    most_bits = bits > most_bits ? bits : most_bits;
+  }
+  const float most = std::bit_cast<float>(most_bits);
+  const uint16_t scale = float_to_half((most > 65504.0f ? 65504.0f : most) / largest_element(kType));
   std::memcpy(scale_out, &scale, sizeof scale);
   const float inverse = half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f;
   if constexpr (kType == CacheType::kFp8) {

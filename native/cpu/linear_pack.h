@@ -1,6 +1,8 @@
 // Activations on their way into a panel: RMSNorm, then int8 quantisation for the int formats. Written with simd.h only.
 #pragma once
 
+#include <cstring>
+
 #include "linear_kernels.h"
 #include "rms_norm.h"
 #include "simd.h"
@@ -9,6 +11,7 @@ namespace pilotfish::PILOTFISH_SIMD {
 
 // Blocks whose largest magnitude is below this count as zero: 127 / max must stay finite.
 inline constexpr float kSmallestBlockMaximum = 0x1p-119f;
+inline constexpr float kLargestBlockMaximum = 0x1.fffffep127f;
 
 // A row as the matrix sees it: normalised where a norm weight is given.
 struct NormalisedRow {
@@ -33,8 +36,12 @@ inline NormalisedRow normalised_row(const LinearWeights& weights, const float* x
 // One block of one row, quantised to int8: bytes and scale are written, the sum of the bytes is returned.
 inline int32_t quantise_block(const NormalisedRow& row, int64_t column, int8_t* bytes, float* scale) {
   const Floats first = row.columns(column), second = row.columns(column + kLanes);
-  const float maximum = max_lane(max(abs(first), abs(second)));
+  const float maximum = largest_magnitude(first, second);
   *scale = maximum / 127.0f;
+  if (!(maximum <= kLargestBlockMaximum)) {  // infinite or NaN, as is the scale: so are all products with the block
+    std::memset(bytes, 0, kBlockColumns);
+    return 0;
+  }
   const Floats factor = broadcast(maximum < kSmallestBlockMaximum ? 0.0f : 127.0f / maximum);
   return store_bytes(bytes, round(mul(first, factor))) + store_bytes(bytes + kLanes, round(mul(second, factor)));
 }

@@ -22,9 +22,10 @@ namespace pilotfish::PILOTFISH_SIMD {
 inline constexpr int kLanes = 16;
 
 // exp(x) to about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor polynomial of degree 7 in r, then 2^n. Exactly 0 below
-// -87.33 (where the result would be subnormal); inputs above 88 give exp(88).
+// -87.33 (where the result would be subnormal); inputs above 88 give exp(88). NaN stays NaN: max and min give their
+// second operand then.
 inline Floats exp(Floats x) {
-  const Floats bounded = min(max(x, broadcast(-87.33f)), broadcast(88.0f));
+  const Floats bounded = min(broadcast(88.0f), max(broadcast(-87.33f), x));
   const Floats n = round(mul(bounded, broadcast(1.44269504f)));
   const Floats r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), bounded));
   Floats p = broadcast(1.0f / 5040);

@@ -98,6 +98,17 @@ inline float sum_lanes(Floats value) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+// Of all lanes; NaN where one is. As integers the bits of magnitudes are ordered like these, with NaN above infinity.
+inline float largest_magnitude(Floats a, Floats b) {
+  const Floats c = abs(a), d = abs(b);
+  const __m256i low = _mm256_max_epi32(_mm256_castps_si256(c.low), _mm256_castps_si256(d.low));
+  const __m256i high = _mm256_max_epi32(_mm256_castps_si256(c.high), _mm256_castps_si256(d.high));
+  const __m256i eight = _mm256_max_epi32(low, high);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0b01001110));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0b10110001));
+  return _mm_cvtss_f32(_mm_castsi128_ps(four));
+}
 inline float max_lane(Floats value) {
   const __m256 eight = _mm256_max_ps(value.low, value.high);
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -67,6 +67,11 @@ inline float sum_lanes(Floats value) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+// Of all lanes; NaN where one is. As integers the bits of magnitudes are ordered like these, with NaN above infinity.
+inline float largest_magnitude(Floats a, Floats b) {
+  const __m512i larger = _mm512_max_epi32(_mm512_castps_si512(abs(a)), _mm512_castps_si512(abs(b)));
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(_mm512_reduce_max_epi32(larger))));
+}
 inline float max_lane(Floats value) { return _mm512_reduce_max_ps(value); }
 
 // Writes integral lanes of -127..127 as bytes and returns their sum.

@@ -81,7 +81,10 @@ inline Floats round(Floats a) {
   return make([&](int l) { return (a.lane[l] + 12582912.0f) - 12582912.0f; });
 }
 inline Floats power_of_two(Floats n) {
-  return make([&](int l) { return std::bit_cast<float>((static_cast<int32_t>(n.lane[l]) + 127) << 23); });
+  return make([&](int l) {
+    const float exponent = n.lane[l] == n.lane[l] ? n.lane[l] : 0.0f;  // of NaN any
+    return std::bit_cast<float>((static_cast<int32_t>(exponent) + 127) << 23);
+  });
 }
 inline Floats zero_where_less(Floats x, Floats limit, Floats value) {
   return make([&](int l) { return x.lane[l] < limit.lane[l] ? 0.0f : value.lane[l]; });
@@ -93,6 +96,17 @@ inline float sum_lanes(Floats value) {
     for (int l = 0; l < half; ++l) value.lane[l] = value.lane[l] + value.lane[l + half];
   }
   return value.lane[0];
+}
+// Of all lanes; NaN where one is. As integers the bits of magnitudes are ordered like these, with NaN above infinity.
+inline float largest_magnitude(Floats a, Floats b) {
+  int32_t largest = 0;
+  for (int l = 0; l < 16; ++l) {
+    for (const float lane : {a.lane[l], b.lane[l]}) {
+      const int32_t bits = std::bit_cast<int32_t>(std::fabs(lane));
+      largest = bits > largest ? bits : largest;
+    }
+  }
+  return std::bit_cast<float>(largest);
 }
 inline float max_lane(Floats value) {
   float largest = value.lane[0];

@@ -29,18 +29,19 @@ enum {
   PF_INVALID_ARGUMENT = -1,  /* a value outside its range; the message names it and the limit */
   PF_OUT_OF_MEMORY = -2,     /* the system refused memory */
   PF_FILE_MISSING = -3,      /* a file of the bundle is missing or cannot be read */
-  PF_BUNDLE_CORRUPT = -4,    /* wrong size, hash or content */
+  PF_BUNDLE_CORRUPT = -4,    /* wrong size, hash or content, or a target whose logits are not numbers */
   PF_BUNDLE_VERSION = -5,    /* written by another format version */
   PF_PAIR_MISMATCH = -6,     /* draft and target do not share a vocabulary */
   PF_ORT_MISSING = -7,       /* ONNX Runtime's library cannot be opened */
   PF_ORT_VERSION = -8,       /* ONNX Runtime is too old */
   PF_ORT_FAILED = -9,        /* ONNX Runtime reported an error */
   PF_BUDGET_TOO_SMALL = -10, /* the memory plan does not fit the budget */
-  PF_CONTEXT_FULL = -11,     /* prompt or output does not fit the context or the free cache blocks */
+  PF_CONTEXT_FULL = -11,     /* prompt or output can never fit the context */
   PF_UNSUPPORTED = -12,      /* not available on this device or in this build */
   PF_CALLBACK_FAILED = -13,  /* a callback of the caller's reported a failure */
   PF_NO_TOKEN_LEFT = -14,    /* bias, bans and mask of a request leave no token to continue with */
   PF_CUDA_FAILED = -15,      /* a CUDA call failed; the message names it, its file and line */
+  PF_ENGINE_BUSY = -16,      /* other requests hold the cache blocks that this one needs: try again when one closes */
   PF_INTERNAL = -99          /* a bug in pilotfish */
 };
 
@@ -160,7 +161,7 @@ typedef struct {
   int32_t max_new_tokens;   /* >= 1 */
   int32_t num_draft_tokens; /* K a round whatever they cost, 0 for plain decoding, or PF_AS_MANY_AS_PAY */
   int32_t ignore_eos;       /* 0 or 1 */
-  float temperature;        /* 0: greedy */
+  float temperature;        /* below 1e-37: greedy */
   int32_t top_k;            /* 0: off */
   float top_p;              /* (0, 1]; 1: off */
   float min_p;              /* [0, 1); 0: off */
@@ -243,6 +244,9 @@ typedef struct {
   /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those with logit bias, penalties,
    * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn tree. */
   int32_t num_device_rounds;
+  /* Rounds in which the draft model's or head's logits were not numbers (NaN or infinite), so that it drafted less or
+   * nothing: not 0 where the bundle's draft is damaged. The target's logits then are PF_BUNDLE_CORRUPT. */
+  int32_t num_failed_drafts;
 } pf_stats;
 
 /* One request's part in pf_step_together(). */
@@ -331,7 +335,8 @@ PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
 
 /* Greedy, at most 128 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
 PF_API void pf_generate_options_init(pf_generate_options* options);
-/* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. */
+/* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. PF_CONTEXT_FULL: the
+ * prompt can never fit; PF_ENGINE_BUSY: it will once open requests are closed. */
 PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t num_ids,
                                  const pf_generate_options* options, pf_request** request_out);
 /* The first call runs the prefill and writes the first token, every further one runs a round and writes its tokens, an
@@ -348,7 +353,9 @@ PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size
  * and no step, where a pointer is NULL, a request is named twice or two are of different engines. */
 PF_API pf_status pf_step_together(pf_step* steps, size_t num_steps);
 /* The num_top_logprobs likeliest ids, likeliest first, at each token of the last step: ids_out and logprobs_out
- * [num_tokens, num_top_logprobs], the logprobs as pf_token's. For the first token of an echoed prompt: -1 and NaN. */
+ * [num_tokens, num_top_logprobs], the logprobs as pf_token's. For the first token of an echoed prompt: -1 and NaN.
+ * num_tokens is what that step wrote, or what pf_request_stop() kept of it: nothing is written to the arrays before the
+ * first step and after one that wrote no token or failed. */
 PF_API pf_status pf_request_get_top_logprobs(const pf_request* request, int32_t* ids_out, float* logprobs_out);
 /* Ends the request with PF_FINISH_STOP after the first num_tokens of the last step, for stops that only the caller
  * sees, such as strings: the rest was never emitted, in the counters and in the cache. At least 1 token must be kept.

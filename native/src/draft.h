@@ -25,12 +25,16 @@ struct Draft {
   std::array<int32_t, TokenTree::kMaxTokens> level_rows;
   int32_t num_level_passes = 0;
 
+  // Logits of its source were not numbers somewhere: nothing is drafted there.
+  bool is_broken = false;
+
   void count_level(size_t num_rows) noexcept { level_rows[num_level_passes++] = static_cast<int32_t>(num_rows); }
 
   void clear(TreeLimits limits, int32_t num_cached_tokens, int32_t max_rows = 0) noexcept {
     tree.clear(limits);
     max_draft_rows = std::max(max_rows, tree.limits().max_tokens);
     num_distributions = num_level_passes = 0;
+    is_broken = false;
     num_cached = num_cached_tokens;
   }
 };

@@ -50,7 +50,9 @@ RoundCosts Engine::find_costs(const Manifest& manifest) {
   const CalibrationFile file{options_.calibration_folder ? options_.calibration_folder : "",
                              key_of(manifest, options_, describe(device_), plan_.max_context)};
   if (options_.calibration == PF_CALIBRATION_KEPT) {
-    if (std::optional<RoundCosts> kept = read_costs(file)) return *std::move(kept);
+    std::optional<RoundCosts> kept = read_costs(file);
+    const auto has = [](const auto& source) { return static_cast<bool>(source); };
+    if (kept && has(kept->draft) == has(manifest.draft) && has(kept->head) == has(manifest.head)) return *kept;
   }
   RoundCosts costs = measure();
   keep_costs(file, costs);

@@ -21,7 +21,6 @@ constexpr int32_t kMostThreads = 1024;
 constexpr int32_t kMostSequences = 1024;
 constexpr int32_t kMostContext = 1 << 22;
 constexpr int32_t kLeastWindow = 64;
-constexpr float kMostTemperature = 100;
 
 template <typename Value, typename Limit>
 void check_range(const char* name, Value value, Limit least, Limit most) {
@@ -105,13 +104,14 @@ void check_plain(const pf_generate_options& options) {
 void check_draft_temperatures(const pf_generate_options& options) {
   if (options.num_draft_temperatures == 0) return;
   if (!options.draft_temperatures) fail(PF_INVALID_ARGUMENT, "draft_temperatures is NULL");
-  if (options.temperature == 0 || options.num_tree_widths == 0) {
+  if (is_greedy(options) || options.num_tree_widths == 0) {
     fail(PF_INVALID_ARGUMENT, "draft_temperatures are for sampling with tree_widths: nothing else draws siblings");
   }
   for (size_t i = 0; i < options.num_draft_temperatures; ++i) {
     const float temperature = options.draft_temperatures[i];
-    if (!(temperature > 0 && temperature <= kMostTemperature)) {
-      fail(PF_INVALID_ARGUMENT, "a draft temperature is ", temperature, ", not in (0, ", kMostTemperature, "]");
+    if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature)) {
+      fail(PF_INVALID_ARGUMENT, "a draft temperature is ", temperature, ", not in [", kLeastTemperature, ", ",
+           kMostTemperature, "]");
     }
   }
 }
@@ -121,8 +121,9 @@ void check_typical(const pf_generate_options& options) {
   if (epsilon == 0 && delta == 0) return;
   if (!(epsilon > 0 && epsilon < 1)) fail(PF_INVALID_ARGUMENT, "typical_epsilon is ", epsilon, ", not in (0, 1)");
   if (!(delta > 0 && delta <= 1)) fail(PF_INVALID_ARGUMENT, "typical_delta is ", delta, ", not in (0, 1]");
-  if (options.temperature == 0) {
-    fail(PF_INVALID_ARGUMENT, "typical_epsilon is ", epsilon, ", but the temperature is 0: greedy decoding is exact");
+  if (is_greedy(options)) {
+    fail(PF_INVALID_ARGUMENT, "typical_epsilon is ", epsilon, ", but the temperature is ", options.temperature,
+         ": greedy decoding is exact");
   }
 }
 

@@ -28,7 +28,7 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       chooser_(sampling_options(options), engine_->workspace().sampler, processor_options(options, engine_->eos_ids()),
                {int32_t(ids.size()), max_tokens_, engine_->num_ids()}),
       report_(engine_->workspace().sampler, engine_->num_ids(), options.num_top_logprobs,
-              engine_->options().max_draft_tokens + 2),
+              engine_->target().limits().max_outputs),
       random_(options.seed),
       device_settings_(engine_->device_round() && DeviceRound::serves(options)
                            ? std::optional(DeviceRound::settings_of(options))
@@ -73,20 +73,22 @@ Request::~Request() {
 
 void Request::stop(size_t num_tokens) {
   const std::lock_guard lock(engine_->mutex());
-  const auto num_dropped = static_cast<int64_t>(last_step_.num_tokens) - static_cast<int64_t>(num_tokens);
-  if (failed_ || num_dropped < 0 || num_dropped >= last_step_.num_new_tokens) {
+  const size_t num_written = last_step_.num_tokens, num_new = last_step_.num_new_tokens;
+  if (failed_ || num_tokens > num_written || num_written - num_tokens >= num_new) {
     fail(PF_INVALID_ARGUMENT, "num_tokens is ", num_tokens, ": the last step wrote ", last_step_.num_tokens, ", ",
          last_step_.num_new_tokens, " of them new, and one of these must be kept");
   }
+  const auto num_dropped = static_cast<int32_t>(num_written - num_tokens);
   // Accepted tokens come first, the target's own one last.
-  const auto num_kept_new = static_cast<int32_t>(last_step_.num_new_tokens - num_dropped);
+  const int32_t num_kept_new = last_step_.num_new_tokens - num_dropped;
   stats_.num_accepted -= last_step_.num_accepted - std::min(last_step_.num_accepted, num_kept_new);
-  stats_.num_new_tokens -= static_cast<int32_t>(num_dropped);
+  stats_.num_new_tokens -= num_dropped;
   tokens_.resize(tokens_.size() - static_cast<size_t>(num_dropped));
   const auto most_cached = static_cast<int32_t>(tokens_.size()) - 1;
   const int32_t num_target = std::min(sequence_->num_target_tokens(), most_cached);
   const int32_t num_draft = std::min(sequence_->num_draft_tokens(), most_cached);
   Reservation(*sequence_, std::max(num_target, num_draft)).commit(num_target, num_draft);
+  report_.keep(num_tokens);
   last_step_ = {};
   finish_ = PF_FINISH_STOP;
 }
@@ -120,6 +122,7 @@ void Request::finish_round(const Verdict& verdict) {
   if (speculation_.reads_hidden()) observe(verdict, static_cast<int32_t>(num_written_));
   ++stats_.num_rounds;
   stats_.num_drafted += drafted.tree.size();
+  stats_.num_failed_drafts += drafted.is_broken ? 1 : 0;
   // Neither cache has the last token emitted.
   const auto num_kept = static_cast<int32_t>(tokens_.size()) - 1;
   speculation_.record(drafted, verdict.accepted, std::span<const int32_t>(tokens_).subspan(num_tokens),

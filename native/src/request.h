@@ -56,7 +56,7 @@ class Request {
   bool drafts_next() const noexcept { return is_live() && stats_.num_new_tokens > 0; }
   bool runs_prompt_next() const noexcept { return is_live() && stats_.num_new_tokens == 0; }
   // In place of a step, which others come before: nothing is written.
-  void skip_step() noexcept { num_written_ = 0; }
+  void skip_step() noexcept { forget_step(); }
   bool reads_hidden() const noexcept { return speculation_.reads_hidden(); }
   std::span<const int32_t> block_table() const noexcept { return sequence_->block_table(); }
   int32_t context() const noexcept { return static_cast<int32_t>(tokens_.size()) - 1; }
@@ -75,7 +75,7 @@ class Request {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What the last step wrote.
+  // What a step wrote.
   struct Step {
     size_t num_tokens = 0;
     int32_t num_new_tokens = 0;
@@ -101,6 +101,10 @@ class Request {
   };
   // None if the request was cancelled meanwhile.
   std::optional<Verdict> decide_on_device();
+  // A step that writes no token leaves nothing of the one before it to report or to stop in.
+  void forget_step() noexcept;
+  // After a failure.
+  void abandon_step() noexcept;
   // Accepts, emits and commits.
   void finish_round(const Verdict& verdict);
   void finish_step();
@@ -149,6 +153,7 @@ class Request {
   int32_t num_echoed_ = 0;      // tokens of the prompt that steps have written
   int32_t num_prefilled_ = -1;  // tokens of the prompt that the target has run, or need not; -1: none so far
   Step last_step_;
+  Step before_step_;  // what all steps before the one that runs wrote
   pf_finish finish_ = PF_FINISH_NONE;
   pf_stats stats_{};
   Clock::time_point opened_;

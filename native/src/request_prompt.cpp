@@ -53,7 +53,8 @@ size_t Request::echo_prompt(std::span<pf_token> tokens_out) {
   const int32_t num_cached = sequence_->num_target_tokens();
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
   const auto capacity = static_cast<int32_t>(tokens_out.size());
-  const int32_t num_rows = std::min({capacity, engine_->target().limits().max_outputs, num_tokens - num_cached});
+  // A token is written for each row: the last row's is the first new one.
+  const int32_t num_rows = std::min({capacity, report_.max_tokens(), num_tokens - num_cached});
   Reservation room(*sequence_, num_cached + num_rows);
   const Logits logits = run_prompt(num_cached, num_rows);
   size_t num_emitted = 0;

@@ -35,28 +35,38 @@ size_t Request::step(std::span<pf_token> tokens_out, pf_finish& finish) {
       end_round({logits, 0, Timer::between(start, Clock::now())});
     }
   } catch (...) {
-    room_.reset();
+    abandon_step();
     throw;
   }
   finish = finish_;
   return num_written_;
 }
 
+void Request::forget_step() noexcept {
+  num_written_ = 0;
+  report_.clear();
+  last_step_ = {};
+}
+
+void Request::abandon_step() noexcept {
+  room_.reset();
+  forget_step();
+}
+
 bool Request::begin_step(std::span<pf_token> tokens_out, const Place& place) {
+  forget_step();
   const int32_t most_tokens = speculation_.limits().max_depth + 1;
   if (tokens_out.size() < static_cast<size_t>(most_tokens)) {
     fail(PF_INVALID_ARGUMENT, "capacity is ", tokens_out.size(), ", a round needs ", most_tokens);
   }
   if (failed_) fail(PF_INVALID_ARGUMENT, "the request failed in an earlier step and can only be closed");
-  num_written_ = 0;
   if (finish_ == PF_FINISH_NONE && cancelled_) finish_ = PF_FINISH_CANCELLED;
   if (finish_ != PF_FINISH_NONE) return false;
   failed_ = true;  // until the step is through
   const WorkTimer timer(stats_);
-  report_.clear();
   draft_ = place.draft;
   tokens_out_ = tokens_out;
-  last_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
+  before_step_ = {.num_new_tokens = stats_.num_new_tokens, .num_accepted = stats_.num_accepted};
   if (stats_.num_new_tokens == 0) {
     num_written_ = echoes_ ? echo_prompt(tokens_out) : first_token(tokens_out, place.in_chunks);
   } else if (begin_round(place.share)) {
@@ -78,13 +88,13 @@ void Request::end_round(const Verified& pass) {
 
 void Request::finish_step() {
   last_step_ = {.num_tokens = num_written_,
-                .num_new_tokens = stats_.num_new_tokens - last_step_.num_new_tokens,
-                .num_accepted = stats_.num_accepted - last_step_.num_accepted};
+                .num_new_tokens = stats_.num_new_tokens - before_step_.num_new_tokens,
+                .num_accepted = stats_.num_accepted - before_step_.num_accepted};
   failed_ = false;
 }
 
 void Request::fail_step(const char* message) noexcept {
-  room_.reset();
+  abandon_step();
   try {
     error_ = message;
   } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "memory/memory_plan.h"
 #include "options.h"
+#include "sampling/sampling_options.h"
 #include "status.h"
 #include "timer.h"
 
@@ -44,7 +45,7 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
       choice_(draft_choice(options, engine)),
       pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
       temperatures_(options.draft_temperatures, options.draft_temperatures + options.num_draft_temperatures),
-      is_greedy_(options.temperature == 0),
+      is_greedy_(is_greedy(options)),
       limits_(limits_of(choice_, options, engine.options().max_draft_tokens)),
       max_tokens_(max_tokens),
       controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {

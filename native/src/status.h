@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "pilotfish.h"
@@ -51,6 +52,9 @@ pf_status guard(Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     set_last_error("out of memory");
     return PF_OUT_OF_MEMORY;
+  } catch (const std::system_error& error) {  // a thread that the system refuses, for want of memory or of threads
+    set_last_error(error.what());
+    return error.code() == std::errc::resource_unavailable_try_again ? PF_OUT_OF_MEMORY : PF_INTERNAL;
   } catch (const std::exception& error) {
     set_last_error(error.what());
     return PF_INTERNAL;

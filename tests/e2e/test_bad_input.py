@@ -144,7 +144,7 @@ def test_a_budget_that_is_too_small(tiny_bundle: Path, cli: CommandLine) -> None
         ({"max_draft_tokens": None}, "max_draft_tokens is None, must be an integer"),
         ({"draft_window": 64.5}, "draft_window is 64.5, must be an integer"),
         ({"device": None}, "device is None"),
-        ({"threads": 5000}, "num_threads is 5000"),
+        ({"threads": 5000}, "threads is 5000, must be an integer in 1..1024"),
         ({"memory_budget": "six"}, "memory size is 'six'"),
         ({"max_context": 100_000}, "max_context is 100000"),
         ({"max_draft_tokens": 64}, "max_draft_tokens is 64"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotfish.bindings import ContextFullError
+from pilotfish.bindings import EngineBusyError
 from pilotfish.runtime.memory import resident_memory_bytes
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_more_requests_than_sequences_are_refused_and_leave_the_others_alone(eng
             stack.enter_context(engine.stream("full", max_new_tokens=250, ignore_eos=True))
             for _ in range(NUM_SEQUENCES)
         ]
-        with pytest.raises(ContextFullError):
+        with pytest.raises(EngineBusyError, match="larger num_sequences"):
             engine.stream("full", max_new_tokens=250)
         assert [stream.result().token_ids for stream in streams] == [expected] * NUM_SEQUENCES
     assert num_used(engine) == 0

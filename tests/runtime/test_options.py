@@ -17,7 +17,7 @@ from pilotfish.runtime.options import GenerateOptions
 @pytest.mark.parametrize(
     ("name", "value", "limit"),
     [
-        ("max_new_tokens", 0, "1..2147483647"),
+        ("max_new_tokens", 0, "1..4194304"),
         ("num_draft_tokens", 64, "0..63"),
         ("num_draft_tokens", -1, "0..63"),
         ("source", "oracle", "auto, plain, draft, lookup, lookup+draft"),
@@ -49,7 +49,7 @@ from pilotfish.runtime.options import GenerateOptions
         ("stop", 7, "a string or a sequence of strings"),
         ("stop_ids", (-1,), "0..2147483647"),
         ("stop_ids", 7, "a sequence of token ids"),
-        ("max_new_tokens", True, "1..2147483647"),
+        ("max_new_tokens", True, "1..4194304"),
         ("logprobs", True, "0..256"),
         ("temperature", False, "0 (greedy) to 100"),
         ("ignore_eos", "no", "True or False"),
@@ -60,7 +60,7 @@ from pilotfish.runtime.options import GenerateOptions
         ("tree", 3, "a string"),
         ("tree", "[[0.5]]", "a list of paths of ranks"),
         ("draft_temperatures", 0.5, "a sequence of numbers"),
-        ("draft_temperatures", ("x",), "(0, 100]"),
+        ("draft_temperatures", ("x",), "[1e-37, 100]"),
         ("typical_acceptance", 0.3, "a sequence of two numbers"),
     ],
 )

@@ -12,26 +12,36 @@
 namespace pilotfish {
 namespace {
 
-std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers) {
+constexpr size_t kMostBytes = size_t{1} << 24;  // a manifest with lists of a million ids has half as many
+constexpr int kMostDepth = 16;                  // of objects and arrays in each other
+
+std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers, int32_t hidden_size) {
   std::vector<int32_t> taps;
-  for (const int64_t tap : node.integers("taps", 0, num_layers)) taps.push_back(static_cast<int32_t>(tap));
+  for (const int64_t tap : node.integers("taps", 0, num_layers)) {
+    if (std::ranges::find(taps, tap) != taps.end()) node.wrong("taps", "each stream once", taps);
+    taps.push_back(static_cast<int32_t>(tap));
+  }
+  const int64_t most = kMostFeatures / hidden_size;
+  if (static_cast<int64_t>(taps.size()) > most) {
+    node.wrong("taps", "at most " + std::to_string(most) + " streams of hidden_size " + std::to_string(hidden_size),
+               taps.size());
+  }
   return taps;
 }
 
 ModelEntry parse_model(const Node& node) {
-  const auto dim = [&](const char* key) { return static_cast<int32_t>(node.integer(key, 1)); };
   ModelEntry model{.graph = parse_file(node.object("graph")),
                    .weights = parse_file(node.object("weights")),
                    .tensors = {},
-                   .num_layers = dim("num_layers"),
-                   .hidden_size = dim("hidden_size"),
-                   .intermediate_size = dim("intermediate_size"),
-                   .num_heads = dim("num_heads"),
-                   .num_kv_heads = dim("num_kv_heads"),
-                   .head_dim = dim("head_dim"),
-                   .vocab_size = dim("vocab_size"),
-                   .num_logits = dim("num_logits"),
-                   .max_positions = dim("max_positions"),
+                   .num_layers = node.dim("num_layers", kMostLayers),
+                   .hidden_size = node.dim("hidden_size", kMostFeatures),
+                   .intermediate_size = node.dim("intermediate_size", kMostFeatures),
+                   .num_heads = node.dim("num_heads", kMostHeads),
+                   .num_kv_heads = node.dim("num_kv_heads", kMostHeads),
+                   .head_dim = node.dim("head_dim", kMostHeadDim),
+                   .vocab_size = node.dim("vocab_size", kMostFeatures),
+                   .num_logits = node.dim("num_logits", kMostFeatures),
+                   .max_positions = node.dim("max_positions", kMostPositions),
                    .cache_type = parse_cache_type(node),
                    .logit_ids = {},
                    .taps = {},
@@ -41,7 +51,7 @@ ModelEntry parse_model(const Node& node) {
   }
   model.logit_ids = parse_logit_ids(node, model.num_logits, model.vocab_size);
   model.tensors = parse_tensors(node, model.weights.num_bytes);
-  if (node.has("taps")) model.taps = parse_taps(node, model.num_layers);
+  if (node.has("taps")) model.taps = parse_taps(node, model.num_layers, model.hidden_size);
   if (node.has("formats")) {
     const Node formats = node.object("formats");
     for (const std::string& part : formats.keys()) model.formats.emplace(part, formats.text(part.c_str()));
@@ -66,11 +76,10 @@ HeadKind parse_head_kind(const Node& node) {
 std::optional<HeadCacheEntry> parse_head_cache(const Node& node) {
   if (!node.has_value("cache")) return std::nullopt;
   const Node cache = node.object("cache");
-  const auto dim = [&](const char* key) { return static_cast<int32_t>(cache.integer(key, 1)); };
-  return HeadCacheEntry{.num_heads = dim("num_heads"),
-                        .num_kv_heads = dim("num_kv_heads"),
-                        .head_dim = dim("head_dim"),
-                        .max_positions = dim("max_positions"),
+  return HeadCacheEntry{.num_heads = cache.dim("num_heads", kMostHeads),
+                        .num_kv_heads = cache.dim("num_kv_heads", kMostHeads),
+                        .head_dim = cache.dim("head_dim", kMostHeadDim),
+                        .max_positions = cache.dim("max_positions", kMostPositions),
                         .type = parse_cache_type(cache)};
 }
 
@@ -118,10 +127,10 @@ HeadEntry parse_head(const Node& node, const Manifest& manifest) {
                  .graphs = {},
                  .weights = parse_file(node.object("weights")),
                  .tensors = {},
-                 .taps = parse_taps(node, target.num_layers),
+                 .taps = parse_taps(node, target.num_layers, target.hidden_size),
                  .num_predictions = static_cast<int32_t>(node.integer("num_predictions", 0, TokenTree::kMaxTokens)),
-                 .state_size = static_cast<int32_t>(node.integer("state_size", 1)),
-                 .num_logits = static_cast<int32_t>(node.integer("num_logits", 1)),
+                 .state_size = node.dim("state_size", kMostFeatures),
+                 .num_logits = node.dim("num_logits", kMostFeatures),
                  .logit_ids = {},
                  .cache = parse_head_cache(node),
                  .format = node.text("format"),
@@ -158,30 +167,40 @@ void check_pair(const Manifest& manifest, const std::string& where) {
   }
 }
 
+// The ids that end the text. Those of begin and padding are of no use here, but of Python, and are checked too.
+std::vector<int32_t> parse_special_ids(const Node& tokenizer, int32_t size) {
+  for (const char* key : {"bos_id", "pad_id"}) {
+    if (tokenizer.has_value(key)) tokenizer.integer(key, 0, size - 1);
+  }
+  const std::vector<int64_t> ids = tokenizer.integers("eos_ids", 0, size - 1);
+  return {ids.begin(), ids.end()};
+}
+
 Manifest parse(const Json& json, const std::filesystem::path& folder) {
   const std::string where = (folder / "manifest.json").string();
   const Node root(json, where + ": manifest");
   const std::string format = root.text("format");
   if (format != "pilotfish-bundle") root.wrong("format", "\"pilotfish-bundle\"", format);
-  const int64_t version = root.integer("format_version", 0);
+  const int64_t version = root.integer("format_version", 0, std::numeric_limits<int32_t>::max());
   if (version != kBundleFormatVersion) {
     fail(PF_BUNDLE_VERSION, where, ": format version ", version, ", this pilotfish reads version ",
          kBundleFormatVersion, "; export the bundle again with this version");
   }
   const Node tokenizer = root.object("tokenizer");
   const Node models = root.object("models");
+  const int32_t size = tokenizer.dim("size", kMostFeatures);
   Manifest manifest{.folder = folder,
                     .tokenizer = parse_file(tokenizer),
-                    .tokenizer_size = static_cast<int32_t>(tokenizer.integer("size", 1)),
-                    .eos_ids = {},
+                    .tokenizer_size = size,
+                    .eos_ids = parse_special_ids(tokenizer, size),
                     .target = parse_model(models.object("target")),
                     .draft = {},
                     .head = {}};
   if (manifest.target.num_logits < manifest.target.vocab_size) {
     models.object("target").wrong("num_logits", "vocab_size: a target scores every id", manifest.target.num_logits);
   }
-  for (const int64_t id : tokenizer.integers("eos_ids", 0, std::numeric_limits<int32_t>::max())) {
-    manifest.eos_ids.push_back(static_cast<int32_t>(id));
+  if (size > manifest.target.vocab_size) {
+    tokenizer.wrong("size", "at most the target's vocab_size " + std::to_string(manifest.target.vocab_size), size);
   }
   if (models.has("draft")) {
     manifest.draft = parse_model(models.object("draft"));
@@ -194,11 +213,19 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& folder) {
+  const std::string where = (folder / "manifest.json").string();
+  if (text.size() > kMostBytes) {
+    fail(PF_BUNDLE_CORRUPT, where, ": has ", text.size(), " bytes, at most ", kMostBytes, " are read");
+  }
+  const auto check_depth = [&where](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMostDepth) fail(PF_BUNDLE_CORRUPT, where, ": objects are nested deeper than ", kMostDepth);
+    return true;
+  };
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, check_depth);
   } catch (const Json::parse_error& error) {
-    fail(PF_BUNDLE_CORRUPT, (folder / "manifest.json").string(), ": not JSON: ", error.what());
+    fail(PF_BUNDLE_CORRUPT, where, ": not JSON: ", error.what());
   }
   return parse(json, folder);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <set>
+#include <string_view>
 
 namespace pilotfish {
 namespace {
@@ -49,9 +51,14 @@ FileEntry parse_file(const Node& node) {
 
 std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes) {
   std::vector<TensorEntry> entries;
+  std::set<std::string_view> names;
   const Json& tensors = node.array("tensors");
+  entries.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    entries.push_back(parse_tensor({tensors[i], node.where() + ".tensors[" + std::to_string(i) + "]"}, file_bytes));
+    const Node tensor(tensors[i], node.where() + ".tensors[" + std::to_string(i) + "]");
+    entries.push_back(parse_tensor(tensor, file_bytes));
+    const std::string& name = entries.back().name;
+    if (!names.insert(name).second) tensor.wrong("name", "a name of its own", name);
   }
   return entries;
 }

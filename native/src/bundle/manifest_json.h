@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,14 @@
 namespace pilotfish {
 
 using Json = nlohmann::json;
+
+// What a manifest may say at most. The operators of GRAPH.md have no more, and no product of these, of the engine's
+// options and of the bytes of an element leaves 64 bits.
+inline constexpr int64_t kMostLayers = 1024;
+inline constexpr int64_t kMostHeads = 512;
+inline constexpr int64_t kMostHeadDim = 256;
+inline constexpr int64_t kMostFeatures = int64_t{1} << 24;  // of a row between two operators, or of logits
+inline constexpr int64_t kMostPositions = int64_t{1} << 30;
 
 // A JSON object with the path that led to it, so that a message can say which value is wrong.
 class Node {
@@ -37,9 +44,9 @@ class Node {
     return value.get<std::string>();
   }
 
-  int64_t integer(const char* key, int64_t least, int64_t most = std::numeric_limits<int32_t>::max()) const {
-    return integer_of(at(key), key, least, most);
-  }
+  int64_t integer(const char* key, int64_t least, int64_t most) const { return integer_of(at(key), key, least, most); }
+  // From 1 to `most`, which is of 32 bits.
+  int32_t dim(const char* key, int64_t most) const { return static_cast<int32_t>(integer(key, 1, most)); }
 
   std::vector<int64_t> integers(const char* key, int64_t least, int64_t most) const {
     std::vector<int64_t> values;

@@ -13,6 +13,7 @@
 #include "instruction_set.h"
 #include "pilotfish.h"
 #include "status.h"
+#include "tree/token_tree.h"
 
 namespace pilotfish {
 namespace {
@@ -138,7 +139,8 @@ Json to_json(const PassCosts& costs) {
 
 PassCosts from_json(const Json& json, double least = 1e-12) {
   PassCosts costs{.rows = json.at("rows"), .contexts = json.at("contexts"), .seconds = json.at("seconds")};
-  bool valid = !costs.rows.empty() && std::is_sorted(costs.rows.begin(), costs.rows.end());
+  bool valid = !costs.rows.empty() && costs.rows.front() > 0 && std::ranges::is_sorted(costs.rows) &&
+               costs.contexts[0] >= 0 && costs.contexts[0] <= costs.contexts[1];
   for (const std::vector<double>& seconds : costs.seconds) {
     valid = valid && seconds.size() == costs.rows.size() &&
             std::all_of(seconds.begin(), seconds.end(), [&](double value) { return value >= least && value < 1e6; });
@@ -154,9 +156,11 @@ Json to_json(const DraftCosts& costs) {
 std::optional<DraftCosts> find_source(const Json& json, const char* name) {
   if (!json.contains(name)) return std::nullopt;
   const Json& found = json.at(name);
+  const auto begin_levels = found.at("begin_levels").get<int64_t>();
+  if (begin_levels < 1 || begin_levels > TokenTree::kMaxTokens) fail(PF_INTERNAL, "not levels of a tree");
   return DraftCosts{.begin = from_json(found.at("begin")),
                     .level = from_json(found.at("level"), 0),
-                    .begin_levels = found.at("begin_levels")};
+                    .begin_levels = static_cast<int32_t>(begin_levels)};
 }
 
 }  // namespace

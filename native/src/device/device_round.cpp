@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "device/chain_lengths.h"
+#include "sampling/sampling_options.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -93,7 +94,7 @@ bool DeviceRound::serves(const pf_generate_options& options) noexcept {
 RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexcept {
   return {.first_position = 0,
           .draft_position = 0,
-          .inverse_temperature = options.temperature > 0 ? 1 / options.temperature : 1,
+          .inverse_temperature = is_greedy(options) ? 1 : 1 / options.temperature,
           .top_k = options.top_k,
           .top_p = options.top_p,
           .min_p = options.min_p,
@@ -140,7 +141,11 @@ const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, co
 const RoundOutcome& DeviceRound::run(RoundKind kind) {
   recorded_.run(kind, [&] { enqueue(kind); });
   device_->synchronize();
-  if (outcome_->is_broken) fail(PF_INTERNAL, "the model's logits are not numbers");
+  if (outcome_->is_broken) {
+    fail(PF_BUNDLE_CORRUPT,
+         "logits of the target or of its draft are not numbers (NaN or infinite): their weights are damaged, or too "
+         "large for the formats of weights and caches; export the bundle again");
+  }
   return *outcome_;
 }
 

@@ -97,25 +97,31 @@ void ModelDrafter::expand(const DraftRequest& request, const Logits& rows, int32
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{request.tokens, out.tree.path(parent, ids)};
   if (request.chooser.is_greedy() && !request.chooser.changes_scores() && !rows_.logit_ids().empty()) {
-    const float scale = 1 / exp_sum(logits, find_peak(logits).value, 1);
-    pick(logits, rows_.logit_ids(), scale, count);
+    const float sum = exp_sum(logits, find_peak(logits).value, 1);
+    if (!std::isfinite(sum)) return note_failure(logits, out);
+    pick(logits, rows_.logit_ids(), 1 / sum, count);
     return add_picked(request, parent, count, out.tree);
   }
   const std::span<const float> by_id = by_token(logits);
   if (request.chooser.is_greedy()) {
     const std::span<const float> scores = request.chooser.scores(by_id, prefix);
-    if (scores.empty()) return;  // the draft scores no token that may follow
-    const float scale = 1 / exp_sum(scores, find_peak(scores).value, 1);
-    pick(scores, {}, scale, count);
+    if (scores.empty()) return note_failure(by_id, out);
+    const float sum = exp_sum(scores, find_peak(scores).value, 1);
+    if (!std::isfinite(sum)) return note_failure(by_id, out);
+    pick(scores, {}, 1 / sum, count);
     add_picked(request, parent, count, out.tree);
   } else if (request.shape.is_dynamic()) {
-    if (!request.chooser.distribution(by_id, prefix, scratch_)) return;
+    if (!request.chooser.distribution(by_id, prefix, scratch_)) return note_failure(by_id, out);
     pick(scratch_.probs, scratch_.ids, 0, count);
     add_picked(request, parent, count, out.tree);
   } else {
     picked_from_ = nullptr;
     draw_children(request, by_id, prefix, parent, count, out);
   }
+}
+
+void ModelDrafter::note_failure(std::span<const float> logits, Draft& out) noexcept {
+  out.is_broken = out.is_broken || !are_numbers(logits);
 }
 
 void ModelDrafter::place(const TreeShape& shape, int32_t parent, size_t first) {
@@ -176,10 +182,10 @@ void ModelDrafter::draw_children(const DraftRequest& request, std::span<const fl
     Distribution& distribution = out.distributions[index];
     if (index == out.num_distributions) {
       if (request.temperatures.empty()) {
-        if (!request.chooser.distribution(row, prefix, distribution)) return;
+        if (!request.chooser.distribution(row, prefix, distribution)) return note_failure(row, out);
       } else {
         const float temperature = request.temperatures[k % num_temperatures];
-        if (!request.chooser.distribution(row, prefix, temperature, distribution)) return;
+        if (!request.chooser.distribution(row, prefix, temperature, distribution)) return note_failure(row, out);
       }
       ++out.num_distributions;
     }

@@ -48,6 +48,8 @@ class ModelDrafter : public Drafter {
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
   void expand(const DraftRequest& request, const Logits& rows, int32_t row, int32_t parent, Draft& out);
+  // No children, as the draft scores no token that may follow, or gives no numbers.
+  static void note_failure(std::span<const float> logits, Draft& out) noexcept;
   // Says which tokens of a sparse shape the candidates from `first` on are, the children of the tree's token `parent`.
   void place(const TreeShape& shape, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,

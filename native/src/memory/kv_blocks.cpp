@@ -81,8 +81,13 @@ Sequence::Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens, Cach
   table_.reserve(max_blocks_);
   if (!pool_.book(num_booked())) {
     for (const int32_t block_id : table_) pool_.release(block_id);
-    fail(PF_CONTEXT_FULL, max_tokens, " tokens need ", max_blocks_, " cache blocks of ", block_size, "; ",
-         pool_.num_available(), " of ", pool_.num_blocks(), " are free: close a request or open the engine with more");
+    if (max_blocks_ > pool_.num_blocks()) {
+      fail(PF_CONTEXT_FULL, max_tokens, " tokens need ", max_blocks_, " cache blocks of ", block_size,
+           ", the engine has ", pool_.num_blocks());
+    }
+    fail(PF_ENGINE_BUSY, "the engine is busy: ", max_tokens, " tokens need ", max_blocks_, " cache blocks of ",
+         block_size, ", other requests leave ", pool_.num_available(), " of ", pool_.num_blocks(),
+         " free; close one, or open the engine with a larger num_sequences");
   }
 }
 

@@ -58,8 +58,8 @@ struct CachedPrefix {
 // The cache of one request: a table of blocks and how many tokens each model has committed into them. Move-only.
 class Sequence {
  public:
-  // Starts with a prefix, whose blocks it takes over, and books the rest of max_tokens; throws PF_CONTEXT_FULL when the
-  // pool has less. The pool must outlive the sequence.
+  // Starts with a prefix, whose blocks it takes over, and books the rest of max_tokens; throws PF_ENGINE_BUSY when
+  // others hold what it lacks, PF_CONTEXT_FULL when the whole pool is too small. The pool must outlive the sequence.
   Sequence(BlockPool& pool, int32_t block_size, int32_t max_tokens, CachedPrefix prefix = {});
   Sequence(Sequence&&) = delete;
   ~Sequence();

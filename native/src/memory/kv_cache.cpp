@@ -16,15 +16,14 @@ size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 
 }  // namespace
 
-KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
-                 std::shared_ptr<CudaDevice> device)
+KvCache::KvCache(Session& session, const ModelEntry& model, int32_t num_blocks, int32_t block_size)
     : block_size_(block_size),
       num_heads_(model.num_kv_heads),
       scale_bytes_(has_scales(model.cache_type) ? 2 : 0),
       row_bytes_(cache_row_bytes(model.cache_type, model.head_dim) - scale_bytes_),
       block_bytes_((row_bytes_ + scale_bytes_) * num_heads_ * block_size),
-      pool_bytes_(rounded(block_bytes_ * num_blocks, device ? row_bytes_ * block_size : kPageBytes)),
-      device_(std::move(device)) {
+      pool_bytes_(rounded(block_bytes_ * num_blocks, session.device() ? row_bytes_ * block_size : kPageBytes)),
+      device_(session.device()) {
   const size_t num_bytes = pool_bytes_ * 2 * model.num_layers;
   if (device_) {
     pools_ = device_memory_.emplace(device_, num_bytes).data();
@@ -34,13 +33,14 @@ KvCache::KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model,
   }
   const std::array<int64_t, 4> shape{num_blocks, block_size, model.num_kv_heads,
                                      cache_row_width(model.cache_type, model.head_dim)};
+  const std::array<int64_t, 4> port{GraphPorts::kOpen, GraphPorts::kOpen, shape[2], shape[3]};
   const ONNXTensorElementDataType type = element_type(model.cache_type);
   for (int32_t pool = 0; pool < 2 * model.num_layers; ++pool) {
     const std::string name = (pool % 2 == 0 ? "key_cache." : "value_cache.") + std::to_string(pool / 2);
-    std::byte* const data = pools_ + pool * pool_bytes_;
-    tensors_.push_back(device_ ? ort.cuda_tensor(device_->index(), data, block_bytes_ * num_blocks, shape, type)
-                               : ort.tensor(data, block_bytes_ * num_blocks, shape, type));
-    ort.check(ort_abi::BindInput(ort.api(), binding, name.c_str(), tensors_.back().get()));
+    session.ports().require(PortKind::kInput, name, type, port);
+    tensors_.push_back(session.tensor(pools_ + pool * pool_bytes_, block_bytes_ * num_blocks, shape, type));
+    const Ort& ort = session.ort();
+    ort.check(ort_abi::BindInput(ort.api(), session.binding(), name.c_str(), tensors_.back().get()));
   }
 }
 

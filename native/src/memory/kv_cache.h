@@ -11,16 +11,15 @@
 #include "bundle/manifest.h"
 #include "device/cuda_device.h"
 #include "memory/pages.h"
-#include "model/ort.h"
+#include "model/session.h"
 
 namespace pilotfish {
 
 class KvCache {
  public:
-  // Binds key_cache.{layer} and value_cache.{layer} of GRAPH.md, zero at first.
-  // `device` is nullptr on the CPU.
-  KvCache(const Ort& ort, OrtIoBinding* binding, const ModelEntry& model, int32_t num_blocks, int32_t block_size,
-          std::shared_ptr<CudaDevice> device);
+  // Binds key_cache.{layer} and value_cache.{layer} of GRAPH.md, zero at first, where the session runs. Throws
+  // PF_BUNDLE_CORRUPT unless its graph has them as the manifest says.
+  KvCache(Session& session, const ModelEntry& model, int32_t num_blocks, int32_t block_size);
 
   // Copies the keys and values of one slot of a sequence to another, in all layers.
   void copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to);

@@ -68,7 +68,7 @@ Model::Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded)
       output_rows_(input("output_rows", kInt32, buffers_.output_rows.data(), limits.max_outputs)),
       logits_(*session_, "logits", RowPort::Kind::kOutput,
               {kFloat, buffers_.bound_logits(), num_logits_, limits.max_outputs}) {
-  cache_.emplace(session_->ort(), session_->binding(), entry, limits.num_blocks, limits.block_size, session_->device());
+  cache_.emplace(*session_, entry, limits.num_blocks, limits.block_size);
   if (limits.max_hidden > 0) {
     hidden_.emplace(*session_, entry.taps, entry.hidden_size, limits.max_hidden,
                     buffers_.bound(buffers_.hidden_rows.data()));
@@ -109,7 +109,8 @@ void Model::try_pass() {
 
 RowPort Model::input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows,
                      int32_t num_columns) {
-  return {*session_, name, RowPort::Kind::kInput, {type, buffers_.bound(host), num_columns, max_rows}};
+  // A table of blocks is as wide as the context asks.
+  return {*session_, name, RowPort::Kind::kInput, {type, buffers_.bound(host), num_columns, max_rows, num_columns > 0}};
 }
 
 void Model::bind(const PassShape& shape, int32_t first_output) {

@@ -19,7 +19,11 @@ constexpr const char* kOldestVersion = "1.22";
 const OrtApiBase* open_library(const std::string& path) {
   // NODELETE: ONNX Runtime's threads and thread-local destructors may outlive the last engine.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", dlerror(), "; pip install onnxruntime");
+  if (!library) {
+    const std::string reason = dlerror();
+    if (ort_failure(reason) == PF_OUT_OF_MEMORY) fail(PF_OUT_OF_MEMORY, "ONNX Runtime cannot be opened: ", reason);
+    fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", reason, "; pip install onnxruntime");
+  }
   void* symbol = dlsym(library, "OrtGetApiBase");
   dlclose(library);
   if (!symbol) fail(PF_ORT_MISSING, path, " is not ONNX Runtime: it has no OrtGetApiBase");
@@ -30,8 +34,12 @@ const OrtApiBase* open_library(const std::string& path) {
 
 pf_status ort_failure(std::string_view message) noexcept {
   const auto says = [&](std::string_view part) { return message.find(part) != std::string_view::npos; };
-  // Our operators name CUDA's error, the arena says that it failed to allocate.
-  if (says("cudaErrorMemoryAllocation") || says("Failed to allocate memory")) return PF_OUT_OF_MEMORY;
+  // Our operators name CUDA's error or say it in words, the arena says that it failed to allocate, what() of a
+  // bad_alloc is its name, and the system has words of its own.
+  for (const std::string_view words : {"cudaErrorMemoryAllocation", "Failed to allocate memory", "bad_alloc",
+                                       "out of memory", "Cannot allocate memory"}) {
+    if (says(words)) return PF_OUT_OF_MEMORY;
+  }
   return says("CUDA: cudaError") || says("CUDA failure") ? PF_CUDA_FAILED : PF_ORT_FAILED;
 }
 

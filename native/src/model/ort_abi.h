@@ -170,12 +170,17 @@ inline constexpr Function<9, OrtStatus*(OrtSession*, const OrtRunOptions*, Names
     Run;
 inline constexpr Function<30, OrtStatus*(const OrtSession*, size_t*)> SessionGetInputCount;
 inline constexpr Function<31, OrtStatus*(const OrtSession*, size_t*)> SessionGetOutputCount;
+inline constexpr Function<32, OrtStatus*(const OrtSession*, size_t*)> SessionGetOverridableInitializerCount;
 inline constexpr Function<33, OrtStatus*(const OrtSession*, size_t index, OrtTypeInfo**)> SessionGetInputTypeInfo;
 inline constexpr Function<34, OrtStatus*(const OrtSession*, size_t index, OrtTypeInfo**)> SessionGetOutputTypeInfo;
+inline constexpr Function<35, OrtStatus*(const OrtSession*, size_t index, OrtTypeInfo**)>
+    SessionGetOverridableInitializerTypeInfo;
 inline constexpr Function<36, OrtStatus*(const OrtSession*, size_t index, OrtAllocator*, char** name)>
     SessionGetInputName;
 inline constexpr Function<37, OrtStatus*(const OrtSession*, size_t index, OrtAllocator*, char** name)>
     SessionGetOutputName;
+inline constexpr Function<38, OrtStatus*(const OrtSession*, size_t index, OrtAllocator*, char** name)>
+    SessionGetOverridableInitializerName;
 inline constexpr Function<133, OrtStatus*(OrtSession*, const OrtRunOptions*, const OrtIoBinding*)> RunWithBinding;
 
 // Session options

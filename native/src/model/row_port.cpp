@@ -12,7 +12,10 @@ RowPort::RowPort(Session& session, std::string name, Kind kind, const Rows& rows
       kind_(kind),
       rows_(rows),
       tensors_(size_t(rows.max_rows) + 1),
-      single_rows_(rows.max_rows) {}
+      single_rows_(rows.max_rows) {
+  const std::array<int64_t, 2> shape{GraphPorts::kOpen, rows.has_open_width ? GraphPorts::kOpen : rows.num_columns};
+  session.ports().require(kind, name_, rows.type, std::span(shape).first(rows.num_columns == 0 ? 1 : 2));
+}
 
 OrtValuePtr RowPort::tensor(int32_t num_rows, int32_t first) const {
   const size_t element_bytes = rows_.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64 ? 8 : 4;

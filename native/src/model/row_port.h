@@ -12,19 +12,20 @@ namespace pilotfish {
 
 class RowPort {
  public:
-  enum class Kind { kInput, kOutput };
+  using Kind = PortKind;
   struct Rows {
     ONNXTensorElementDataType type;
     void* data;           // where the session runs
     int32_t num_columns;  // 0: a number a row
     int32_t max_rows;
+    bool has_open_width = false;  // the graph takes any number of columns
 
     static Rows of(const FloatRows& rows, int32_t part = 0) noexcept {
       return {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, rows.row(0, part), rows.num_columns(), rows.max_rows()};
     }
   };
 
-  // The session and the memory must outlive it.
+  // The session and the memory must outlive it. Throws PF_BUNDLE_CORRUPT unless the graph has such a port.
   RowPort(Session& session, std::string name, Kind kind, const Rows& rows);
 
   // To rows [first, first + num_rows); `first` other than 0 only for one row.

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device/cuda_device.h"
+#include "model/graph_ports.h"
 #include "model/ort.h"
 
 namespace pilotfish {
@@ -44,6 +46,8 @@ class Session {
   const Ort& ort() const noexcept { return *ort_; }
   const std::shared_ptr<CudaDevice>& device() const noexcept { return device_; }
   OrtIoBinding* binding() noexcept { return binding_.get(); }
+  // What is bound is checked against these first.
+  const GraphPorts& ports() const noexcept { return *ports_; }
   // A tensor over memory where the session runs.
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
                      ONNXTensorElementDataType type) const;
@@ -67,6 +71,7 @@ class Session {
   OrtRunOptionsPtr run_options_;
   OrtSessionPtr session_;
   OrtIoBindingPtr binding_;
+  std::optional<GraphPorts> ports_;
   std::vector<Recorded> recorded_;
 };
 

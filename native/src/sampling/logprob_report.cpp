@@ -1,9 +1,11 @@
 #include "sampling/logprob_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sampling/row_math.h"
+#include "status.h"
 
 namespace pilotfish {
 namespace {
@@ -12,15 +14,21 @@ constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
-LogprobReport::LogprobReport(Sampler& sampler, int32_t num_ids, int32_t num_top, size_t max_tokens)
+LogprobReport::LogprobReport(Sampler& sampler, int32_t num_ids, int32_t num_top, int32_t max_tokens)
     : sampler_(sampler),
       num_ids_(num_ids),
       num_top_(static_cast<size_t>(num_top)),
-      ids_(max_tokens * num_top_),
-      logprobs_(max_tokens * num_top_) {}
+      max_tokens_(max_tokens),
+      ids_(static_cast<size_t>(max_tokens) * num_top_),
+      logprobs_(static_cast<size_t>(max_tokens) * num_top_) {}
+
+size_t LogprobReport::next() {
+  if (num_tokens_ == static_cast<size_t>(max_tokens_)) fail(PF_INTERNAL, "a step writes more than ", max_tokens_);
+  return num_tokens_++;
+}
 
 float LogprobReport::add(std::span<const float> logits, int32_t id) {
-  const size_t index = num_tokens_++;
+  const size_t index = next();
   if (num_top_ == 0) return LogProbs(logits)[id];
   const std::span<int32_t> ids = std::span(ids_).subspan(index * num_top_, num_top_);
   sampler_.find_likeliest(logits.first(num_ids_), ids);
@@ -32,15 +40,16 @@ float LogprobReport::add(std::span<const float> logits, int32_t id) {
   return log_probs[id];
 }
 
-float LogprobReport::add(float logprob) noexcept {
-  ++num_tokens_;
+float LogprobReport::add(float logprob) {
+  if (std::isnan(logprob)) fail_not_numbers();
+  next();
   return logprob;
 }
 
 float LogprobReport::add_unknown() {
-  std::fill_n(ids_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, -1);
-  std::fill_n(logprobs_.begin() + static_cast<std::ptrdiff_t>(num_tokens_ * num_top_), num_top_, kUnknown);
-  ++num_tokens_;
+  const auto first = static_cast<std::ptrdiff_t>(next() * num_top_);
+  std::fill_n(ids_.begin() + first, num_top_, -1);
+  std::fill_n(logprobs_.begin() + first, num_top_, kUnknown);
   return kUnknown;
 }
 

@@ -17,6 +17,7 @@ void check(std::span<const float> logits, std::span<const int32_t> ids, size_t n
     fail(PF_INVALID_ARGUMENT, "there are ", logits.size(), " logits and ", ids.size(), " ids, allowed are 1 to ", kMost,
          " and 0 to ", kMost);
   }
+  if (!are_numbers(logits)) fail(PF_INVALID_ARGUMENT, "the logits are not numbers: NaN, infinite or all -inf");
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= logits.size()) {
       fail(PF_INVALID_ARGUMENT, "ids[", i, "] is ", ids[i], ", outside the vocabulary of ", logits.size());

@@ -10,6 +10,7 @@ namespace pilotfish {
 namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
 
 void ban(std::span<float> scores, int32_t id) {
   if (static_cast<size_t>(id) < scores.size()) scores[id] = kBanned;
@@ -95,7 +96,9 @@ void Processors::penalize(std::span<float> scores) const {
   for (const TokenHistory::Entry& entry : history_->entries()) {
     if (entry.num_in_window == 0 || static_cast<size_t>(entry.id) >= scores.size()) continue;
     float& score = scores[entry.id];
-    score = score < 0 ? score * repetition : score / repetition;
+    if (score == kBanned) continue;
+    // A bias near a float's largest numbers, or a penalty near zero, leads out of them.
+    score = std::clamp(score < 0 ? score * repetition : score / repetition, -kLargest, kLargest);
     if (entry.num_generated == 0) continue;
     score -= options_.frequency_penalty * static_cast<float>(entry.num_generated);
     score -= options_.presence_penalty;

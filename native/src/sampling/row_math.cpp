@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kLanes = 16;
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
+using Bits = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t))));  // wrap where they overflow
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
@@ -60,7 +61,7 @@ PF_INLINE void exp2_lanes(Floats& x) {
   series = series * rest + 0.2402224243f;
   series = series * rest + 0.6931470037f;
   series = series * rest + 1.0f;
-  const Ints bits = std::bit_cast<Ints>(series) + (std::bit_cast<Ints>(shifted) << 23);
+  const Bits bits = std::bit_cast<Bits>(series) + (std::bit_cast<Bits>(shifted) << 23);
   x = underflow ? Floats{} : std::bit_cast<Floats>(bits);
 }
 
@@ -129,6 +130,8 @@ PF_ALL_WIDTHS Peak find_peak(std::span<const float> row) {
   }
   return peak;
 }
+
+bool are_numbers(std::span<const float> row) { return std::isfinite(exp_sum(row, find_peak(row).value, 1)); }
 
 PF_ALL_WIDTHS float exp_sum(std::span<const float> row, float peak, float scale) {
   return exp_row<false>(row, peak, scale, nullptr);

@@ -16,6 +16,9 @@ struct Peak {
 // Of a row that is not empty. A NaN is passed over.
 Peak find_peak(std::span<const float> row);
 
+// Whether a softmax of the row is one of numbers: it holds no NaN and no infinity, and more than minus infinities.
+bool are_numbers(std::span<const float> row);
+
 // sum of exp((x - peak) * scale); NaN when the row holds one.
 float exp_sum(std::span<const float> row, float peak, float scale);
 // The same, and out[i] = exp((row[i] - peak) * scale). `out` has row.size() elements.

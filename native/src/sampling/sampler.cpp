@@ -15,10 +15,6 @@ namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-void check_finite(float sum) {
-  if (!std::isfinite(sum)) fail(PF_INTERNAL, "the model's logits are not numbers");
-}
-
 double sum_of(std::span<const float> values) {
   constexpr size_t kChains = 8;  // independent sums, for speed; their order is fixed
   float sums[kChains] = {};
@@ -123,40 +119,39 @@ bool Sampler::process(std::span<const float> logits, const SamplingOptions& opti
     if (peak == kNothing) return false;
     out.probs.resize(logits.size());
     const float sum = exp_into(logits, peak, 1.0f / options.temperature, out.probs.data());
-    check_finite(sum);
+    if (!std::isfinite(sum)) return false;
     multiply(out.probs, 1.0f / sum);
     return true;
   }
   find_block_peaks(logits);
   const float peak = *std::max_element(block_peaks_.begin(), block_peaks_.end());
-  if (peak == kNothing) return false;
-  check_finite(peak);
-  process_sparse(logits, peak, options);
+  if (!std::isfinite(peak) || !process_sparse(logits, peak, options)) return false;
   const auto mass = static_cast<float>(candidates_.mass());
-  check_finite(mass);
+  if (!std::isfinite(mass)) return false;
   out.ids.assign(candidates_.ids().begin(), candidates_.ids().end());
   out.probs.assign(candidates_.weights().begin(), candidates_.weights().end());
   multiply(out.probs, 1 / mass);
   return true;
 }
 
-// Leaves the candidates of all filters.
-void Sampler::process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options) {
+// Leaves the candidates of all filters. False where the logits are seen not to be numbers.
+bool Sampler::process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options) {
   const FirstFilter first = first_filter(logits, peak, options);
-  check_finite(static_cast<float>(first.mass));
+  if (!std::isfinite(first.mass)) return false;
   candidates_.collect(logits, block_peaks_, first.least_logit);
   const bool has_top_k = options.top_k > 0;
   if (has_top_k) candidates_.keep_top_k(options.top_k);
   candidates_.weigh(peak, 1.0f / options.temperature);
   if (options.top_p < 1) candidates_.keep_top_p(options.top_p * (has_top_k ? candidates_.mass() : first.mass));
   if (options.min_p > 0) candidates_.keep_min_p(options.min_p);
-  if (options.typical_p >= 1) return;
+  if (options.typical_p >= 1) return true;
   if (first.mean_height) {
     candidates_.keep_nearest(*first.mean_height, options.typical_p * first.mass);
   } else {
     const double mass = candidates_.mass();
     candidates_.keep_nearest(candidates_.mean_height(), options.typical_p * mass);
   }
+  return true;
 }
 
 Sampler::FirstFilter Sampler::first_filter(std::span<const float> logits, float peak, const SamplingOptions& options) {
@@ -199,11 +194,18 @@ float Sampler::kth_block_peak(size_t k) {
   return *kth;
 }
 
+void fail_not_numbers() {
+  fail(
+      PF_BUNDLE_CORRUPT,
+      "the target's logits are not numbers (NaN or infinite): its weights are damaged, or too large for the formats of "
+      "weights and caches; export the bundle again");
+}
+
 LogProbs::LogProbs(std::span<const float> logits) : LogProbs(logits, find_peak(logits).value) {}
 
 LogProbs::LogProbs(std::span<const float> logits, float peak) : logits_(logits), peak_(peak) {
   const float sum = exp_sum(logits, peak_, 1);
-  check_finite(sum);
+  if (!std::isfinite(sum)) fail_not_numbers();
   log_sum_ = std::log(sum);
 }
 

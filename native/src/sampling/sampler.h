@@ -49,7 +49,7 @@ class Sampler {
  public:
   explicit Sampler(size_t max_ids);
 
-  // `logits` has no more than max_ids elements. False when all are -inf: no token is left.
+  // `logits` has no more than max_ids elements. False when all are -inf, as no token is left, or they are not numbers.
   bool process(std::span<const float> logits, const SamplingOptions& options, Distribution& out);
 
   // The likeliest ids, likeliest first and the lower id first among equals: as many as ids_out holds, filled up with
@@ -70,7 +70,7 @@ class Sampler {
   };
 
   FirstFilter first_filter(std::span<const float> logits, float peak, const SamplingOptions& options);
-  void process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options);
+  bool process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options);
   void find_block_peaks(std::span<const float> logits);
   // The k-th largest block peak: at least k elements reach it. -inf when there are fewer blocks.
   float kth_block_peak(size_t k);
@@ -81,8 +81,11 @@ class Sampler {
   Candidates candidates_;
 };
 
-// Natural logarithms of the softmax of unprocessed logits, which it refers to. Throws PF_INTERNAL when they are not
-// numbers.
+// A target whose logits are not numbers is damaged, however well its files match their hashes.
+[[noreturn]] void fail_not_numbers();
+
+// Natural logarithms of the softmax of a target's unprocessed logits, which it refers to. Throws PF_BUNDLE_CORRUPT when
+// they are not numbers.
 class LogProbs {
  public:
   explicit LogProbs(std::span<const float> logits);

@@ -10,7 +10,6 @@
 namespace pilotfish {
 namespace {
 
-constexpr float kMostTemperature = 100;
 constexpr float kMostPenalty = 100;
 constexpr int32_t kMostTopLogprobs = 256;
 constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
@@ -93,7 +92,7 @@ void check_option_ids(const pf_generate_options& options, int32_t num_ids) {
 }
 
 SamplingOptions sampling_options(const pf_generate_options& options) noexcept {
-  return {.temperature = options.temperature,
+  return {.temperature = is_greedy(options) ? 0 : options.temperature,
           .top_k = options.top_k,
           .top_p = options.top_p,
           .min_p = options.min_p,

@@ -1,7 +1,6 @@
 #include "sampling/token_chooser.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "sampling/row_math.h"
 #include "status.h"
@@ -36,9 +35,7 @@ bool TokenChooser::distribution(std::span<const float> logits, const Prefix& pre
 }
 
 void TokenChooser::fail_no_token(std::span<const float> logits, const Prefix& prefix) const {
-  if (find_peak(logits).value == -std::numeric_limits<float>::infinity()) {
-    fail(PF_INTERNAL, "the model's logits are not numbers");
-  }
+  if (!are_numbers(logits)) fail_not_numbers();
   const auto position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
   fail(PF_NO_TOKEN_LEFT, "no token is left to follow ", position - num_prompt_tokens_,
        " new tokens: together these ban every id: ", options_.bans());

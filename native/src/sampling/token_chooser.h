@@ -30,15 +30,15 @@ class TokenChooser {
   // The row after the processors; valid until the next call. May be shorter than the vocabulary. Empty when they leave
   // no token: a drafter then stops there, the target fails with fail_no_token().
   [[nodiscard]] std::span<const float> scores(std::span<const float> logits, const Prefix& prefix);
-  // The scores after the warpers. Not for greedy decoding, which takes the likeliest score. False, and an empty
-  // distribution, when no token is left.
+  // The scores after the warpers. Not for greedy decoding, which takes the likeliest score. False, and no distribution,
+  // when no token is left or the logits are not numbers.
   [[nodiscard]] bool distribution(std::span<const float> logits, const Prefix& prefix, Distribution& out) {
     return distribution(logits, prefix, sampling_.temperature, out);
   }
   // The same at another temperature, for drafts.
   [[nodiscard]] bool distribution(std::span<const float> logits, const Prefix& prefix, float temperature,
                                   Distribution& out);
-  // Throws PF_NO_TOKEN_LEFT with the options that ban tokens, or PF_INTERNAL if the model gave no number.
+  // Throws PF_NO_TOKEN_LEFT with the options that ban tokens, or PF_BUNDLE_CORRUPT if the target gave no numbers.
   [[noreturn]] void fail_no_token(std::span<const float> logits, const Prefix& prefix) const;
 
  private:
