@@ -142,9 +142,9 @@ void test_weights_that_a_pass_of_a_head_reads() {
   pilotfish::HeadEntry head{};
   head.kind = HeadKind::kEagle;
   head.tensors = {tensor("fc", 10)};
-  head.shared = {{"embedding", tensor("embedding", 1000)}};
+  head.shared = {{"embedding", tensor("embedding", 1000), "target.bin"}};
   CHECK_EQ(head.pass_weight_bytes(), uint64_t{1010});  // it is the output layer too
-  head.shared.push_back({"lm_head", tensor("lm_head", 2000)});
+  head.shared.push_back({"lm_head", tensor("lm_head", 2000), "target.bin"});
   CHECK_EQ(head.pass_weight_bytes(), uint64_t{2010});
   head = {};
   head.kind = HeadKind::kMlpSpeculator;
@@ -178,6 +178,27 @@ void test_heads_that_do_not_fit() {
          "head.graphs: expected a graph stage.1");
 }
 
+void test_nesting() {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  for (const std::string& text : {std::string(100000, '['), std::string(100000, '{'), deep,
+                                  "{\"format\": " + deep + "}", replaced(tiny::kManifest, "[2, 7]", deep)}) {
+    CHECK_ERROR(PF_BUNDLE_CORRUPT, "is nested more than 32 deep", parse_manifest(text, "/bundle"));
+  }
+  parse_manifest(replaced(tiny::kManifest, "\"format\"", "\"a\\\"[\": \"" + std::string(100, '[') + "\", \"format\""),
+                 "/bundle");
+}
+
+void test_long_values_are_shown_in_part() {
+  const std::string text = replaced(tiny::kManifest, "\"tokenizer.json\"", "[\"" + std::string(100000, 'x') + "\"]");
+  try {
+    parse_manifest(text, "/bundle");
+    CHECK(false);
+  } catch (const pilotfish::Error& error) {
+    CHECK(std::string(error.what()).size() < 400);
+    CHECK(std::string(error.what()).ends_with("xxx..."));
+  }
+}
+
 void test_a_missing_manifest_names_its_path() {
   CHECK_ERROR(PF_FILE_MISSING, "/nonexistent/manifest.json", pilotfish::read_manifest("/nonexistent"));
 }
@@ -196,6 +217,8 @@ int main() {
   test_tensors_that_a_head_shares_with_its_target();
   test_weights_that_a_pass_of_a_head_reads();
   test_heads_that_do_not_fit();
+  test_nesting();
+  test_long_values_are_shown_in_part();
   test_a_missing_manifest_names_its_path();
   return check::result();
 }

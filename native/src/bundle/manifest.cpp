@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
+#include "bundle/bundle_files.h"
 #include "bundle/manifest_json.h"
 #include "tree/token_tree.h"
 
@@ -107,7 +106,7 @@ std::vector<SharedTensor> parse_shared(const Node& node, const HeadEntry& head, 
     if (std::any_of(head.tensors.begin(), head.tensors.end(), is_named(name))) {
       names.wrong(name.c_str(), "a tensor that the head does not have itself", of);
     }
-    shared.push_back({name, *found});
+    shared.push_back({name, *found, target.weights.file});
   }
   return shared;
 }
@@ -158,6 +157,24 @@ void check_pair(const Manifest& manifest, const std::string& where) {
   }
 }
 
+// A manifest nests 6 deep. What copies and prints JSON calls itself for each level, so that deeper ones end the stack.
+constexpr int32_t kMostNesting = 32;
+constexpr uint64_t kMostManifestBytes = uint64_t{16} << 20;  // lists of 262,144 ids have 2 MiB each
+
+int32_t nesting_of(std::string_view text) noexcept {
+  int32_t depth = 0, most = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') ++i;
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == '[' || c == '{') most = std::max(most, ++depth);
+    if (c == ']' || c == '}') --depth;
+  }
+  return most;
+}
+
 Manifest parse(const Json& json, const std::filesystem::path& folder) {
   const std::string where = (folder / "manifest.json").string();
   const Node root(json, where + ": manifest");
@@ -194,6 +211,9 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& folder) {
+  if (nesting_of(text) > kMostNesting) {
+    fail(PF_BUNDLE_CORRUPT, (folder / "manifest.json").string(), ": is nested more than ", kMostNesting, " deep");
+  }
   Json json;
   try {
     json = Json::parse(text);
@@ -236,11 +256,19 @@ uint64_t HeadEntry::pass_weight_bytes() const {
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "manifest.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(PF_FILE_MISSING, path.string(), ": cannot be read; is ", folder.string(), " a pilotfish bundle?");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) fail(PF_FILE_MISSING, path.string(), ": cannot be read");
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(folder / "manifest.json", error);
+  if (!std::filesystem::exists(status)) {
+    fail(PF_FILE_MISSING, (folder / "manifest.json").string(), ": cannot be read; is ", folder.string(),
+         " a pilotfish bundle?");
+  }
+  const BundleFile file(folder, "manifest.json");
+  if (file.num_bytes() > kMostManifestBytes) {
+    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": has ", file.num_bytes(), " bytes, at most ", kMostManifestBytes,
+         " are allowed");
+  }
+  std::string text(file.num_bytes(), '\0');
+  file.read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size());
   return parse_manifest(text, folder);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/cuda_device.h"
@@ -30,7 +31,8 @@ class Session {
     const OrtValue* value;
   };
   struct Graph {
-    std::filesystem::path file;
+    std::filesystem::path file;  // whose checked bytes are
+    std::string_view bytes;
     std::vector<Initializer> initializers;
     int32_t num_threads;    // on the CPU
     CudaPassLimits limits;  // on a device, as are
