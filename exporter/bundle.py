@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from typing import TYPE_CHECKING
+
+from pilotfish.runtime.bundle_files import NotABundleFileError, open_bundle_file, read_bundle_file
+from pilotfish.runtime.manifest import MOST_MANIFEST_BYTES
 
 from .errors import BundleCorruptError, BundleMissingError
-from .files import sha256_of
+from .files import digest_of, sha256_of
 from .manifest import FileEntry, HeadEntry, Manifest, ModelEntry, TokenizerEntry, parse_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
@@ -19,13 +26,16 @@ def read_manifest(folder: Path) -> Manifest:
         BundleMissingError: no folder, or no manifest in it.
         BundleCorruptError, BundleVersionError: see `parse_manifest`.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise BundleMissingError(f"{folder} is not a bundle: it has no {MANIFEST}")
     try:
-        return parse_manifest(path.read_text(encoding="utf-8"))
+        content = read_bundle_file(folder, MANIFEST, MOST_MANIFEST_BYTES)
+    except OSError as error:
+        raise BundleMissingError(f"{folder} is not a bundle: it has no {MANIFEST}") from error
+    except NotABundleFileError as error:
+        raise BundleCorruptError(str(error)) from error
+    try:
+        return parse_manifest(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise BundleCorruptError(f"{path} is not UTF-8 text") from error
+        raise BundleCorruptError(f"{folder / MANIFEST} is not UTF-8 text") from error
 
 
 def check_bundle(folder: Path) -> Manifest:
@@ -72,14 +82,17 @@ def file_entry(path: Path) -> FileEntry:
 
 
 def _check_file(folder: Path, entry: FileEntry | TokenizerEntry) -> None:
-    if Path(entry.file).name != entry.file:
-        raise BundleCorruptError(f"manifest.json names {entry.file!r}, which is not a file of the bundle folder")
     path = folder / entry.file
-    if not path.is_file():
-        raise BundleMissingError(f"{path} is missing from the bundle")
-    size = path.stat().st_size
-    if size != entry.bytes:
-        raise BundleCorruptError(f"{path} has {size} bytes, expected {entry.bytes}; it is incomplete or changed")
-    found = sha256_of(path)
+    try:
+        file = os.fdopen(open_bundle_file(folder, entry.file), "rb")
+    except OSError as error:
+        raise BundleMissingError(f"{path} is missing from the bundle ({error.strerror})") from error
+    except NotABundleFileError as error:
+        raise BundleCorruptError(str(error)) from error
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size != entry.bytes:
+            raise BundleCorruptError(f"{path} has {size} bytes, expected {entry.bytes}; it is incomplete or changed")
+        found = digest_of(file)
     if found != entry.sha256:
         raise BundleCorruptError(f"{path} has sha256 {found}, expected {entry.sha256}; the file was changed")

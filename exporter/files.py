@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import OptionError, OutputExistsError, OutputFullError
 
@@ -22,10 +22,15 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 def sha256_of(path: Path) -> str:
     """Hex digest of a file."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
+        return digest_of(file)
+
+
+def digest_of(file: BinaryIO) -> str:
+    """Hex digest of what is left of a file."""
+    digest = hashlib.sha256()
+    while piece := file.read(_READ_BYTES):
+        digest.update(piece)
     return digest.hexdigest()
 
 

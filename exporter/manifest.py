@@ -154,8 +154,8 @@ def parse_manifest(text: str) -> Manifest:
     """
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BundleCorruptError(f"manifest.json is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BundleCorruptError(f"manifest.json is not JSON of a manifest's depth: {error}") from error
     found = data.pop("format", None) if isinstance(data, dict) else None
     if found != BUNDLE_FORMAT:
         raise BundleCorruptError(f"manifest.json has format {found!r}, expected {BUNDLE_FORMAT!r}")

@@ -13,6 +13,7 @@ from pilotfish.bindings import (
     BundleVersionError,
 )
 
+from .bundle_files import NotABundleFileError, read_bundle_file
 from .draft_tree import check_choices
 from .files import replace_text
 from .option_checks import check_path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = "pilotfish-bundle"
 FORMAT_VERSION = 1
+MOST_MANIFEST_BYTES = 16 << 20  # as in native/src/bundle/manifest.cpp
+_FILE = "manifest.json"
 _INTEGER_LIST = re.compile(r"\[\n\s+\d+(,\n\s+\d+)*\n\s+\]")  # written on one line: a map has thousands
 
 
@@ -37,6 +40,8 @@ class TokenizerEntry:
     eos_ids: tuple[int, ...]
     pad_id: int | None
     add_bos: bool
+    num_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,17 @@ def read_manifest(bundle: str | Path) -> Manifest:
         BundleVersionError: it was written by another format version.
     """
     bundle = check_path("bundle", bundle, "a folder")
-    path = bundle / "manifest.json"
+    path = bundle / _FILE
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bundle_file(bundle, _FILE, MOST_MANIFEST_BYTES))
     except OSError as error:
         raise BundleFileMissingError(
             f"{path} cannot be read ({error.strerror}): {bundle} is not a bundle, make one with pilotfish export"
         ) from error
+    except NotABundleFileError as error:
+        raise BundleCorruptError(str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise BundleCorruptError(f"{path} is not JSON: {error}") from error
+        raise BundleCorruptError(f"{path} is not JSON of a manifest's depth: {error}") from error
     _check_format(path, content)
     try:
         return _parse(bundle, content)
@@ -152,6 +159,8 @@ def _parse(bundle: Path, content: dict[str, Any]) -> Manifest:
             eos_ids=tuple(tokenizer["eos_ids"]),
             pad_id=tokenizer["pad_id"],
             add_bos=bool(tokenizer["add_bos"]),
+            num_bytes=int(tokenizer["bytes"]),
+            sha256=str(tokenizer["sha256"]),
         ),
         chat_template=content["chat_template"],
         models=tuple(_parse_model(role, entry) for role, entry in content["models"].items()),

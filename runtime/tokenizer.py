@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InternalError, PilotfishError
 
+from .bundle_files import NotABundleFileError, read_bundle_file
 from .option_checks import check_encodable, require
 from .tokenizer_checks import check_tokenizer
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from .manifest import Manifest
 
+_MOST_BYTES = 256 << 20  # the largest in use have 35 MB
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # A character is at most 4 tokens (bytes); a longer undecodable tail is not a character in the making.
 _MAX_OPEN_TOKENS = 16
@@ -40,9 +43,7 @@ class Tokenizer:
     def __init__(self, manifest: Manifest) -> None:
         """Load tokenizer.json; BundleFileMissingError or BundleCorruptError names the file."""
         path = manifest.path / manifest.tokenizer.file
-        if not path.is_file():
-            raise BundleFileMissingError(f"{path} is missing: export the bundle again")
-        content = path.read_bytes()
+        content = _checked_content(manifest)
         check_tokenizer(path, content)
         with _as_pilotfish_errors(BundleCorruptError, f"{path} is not a tokenizer"):
             self._tokenizer = HuggingFaceTokenizer.from_buffer(content)
@@ -96,6 +97,24 @@ class Tokenizer:
     def is_special(self, token_id: int) -> bool:
         """Whether decode() leaves the id out."""
         return token_id in self._special_ids
+
+
+def _checked_content(manifest: Manifest) -> bytes:
+    """The bytes of the file that the manifest names, of its size and hash: what was checked is what is loaded."""
+    entry = manifest.tokenizer
+    path = manifest.path / entry.file
+    try:
+        content = read_bundle_file(manifest.path, entry.file, _MOST_BYTES)
+    except OSError as error:
+        raise BundleFileMissingError(f"{path} is missing ({error.strerror}): export the bundle again") from error
+    except NotABundleFileError as error:
+        raise BundleCorruptError(str(error)) from error
+    if len(content) != entry.num_bytes:
+        raise BundleCorruptError(f"{path} has {len(content)} bytes, expected {entry.num_bytes}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != entry.sha256:
+        raise BundleCorruptError(f"{path} has sha256 {found}, expected {entry.sha256}")
+    return content
 
 
 class Detokenizer:

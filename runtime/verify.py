@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,7 +96,10 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
         run(sampling_checks(engine, prompts, sources, options.amount))
         if not engine.info.has_draft:
             notes.append("the bundle has no draft: only sources that need none were verified")
-    with tempfile.TemporaryDirectory() as folder, _open(self_draft_bundle(bundle, Path(folder)), options) as engine:
+    with (
+        tempfile.TemporaryDirectory(dir=_folder_for_links(bundle), prefix=".pilotfish-verify-") as folder,
+        _open(self_draft_bundle(bundle, Path(folder)), options) as engine,
+    ):
         for source in sources_of(engine):
             if source.drafts_by_model:
                 run(self_draft_checks(engine, prompts, source, options.amount))
@@ -102,15 +107,29 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
 
 
 def self_draft_bundle(bundle: str | Path, folder: Path) -> Path:
-    """A bundle in ``folder`` whose draft is the target of another one; its files are links."""
+    """A bundle in ``folder`` whose draft is the target of another one; its files are the same ones, or copies."""
     original = Path(bundle).resolve()
     for path in original.iterdir():
-        if path.name != "manifest.json":
-            (folder / path.name).symlink_to(path)
+        if path.name != "manifest.json" and path.is_file():
+            _share(path.resolve(), folder / path.name)
     manifest = json.loads((original / "manifest.json").read_bytes())
     manifest["models"]["draft"] = manifest["models"]["target"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
+
+
+def _share(file: Path, name: Path) -> None:
+    """Gives a file a further name, which is no symbolic link: bundles may not have links to elsewhere."""
+    try:
+        os.link(file, name)
+    except OSError:  # on another disk, or somebody else's
+        shutil.copyfile(file, name)
+
+
+def _folder_for_links(bundle: str | Path) -> Path | None:
+    """Where a temporary folder is on the bundle's disk, if it may be made there."""
+    above = Path(bundle).resolve().parent
+    return above if os.access(above, os.W_OK) else None
 
 
 def _open(bundle: str | Path, options: VerifyOptions) -> Engine:

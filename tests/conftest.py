@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command_line import CommandLine
+from prepared_bundles import export_heads, export_named, export_row_wise, prepared, save_checkpoints
 from traced_once import trace_once
 
 from pilotfish import Engine
@@ -39,63 +40,81 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of the tiny checkpoints: byte vocabulary ("target", "draft") and a toy one ("toy", "toy_draft")."""
-    from tiny_bundles import byte_tokenizer, save_checkpoint, toy_tokenizer
+    """See `save_checkpoints`."""
+    return save_checkpoints(tmp_path_factory.mktemp("checkpoints"))
 
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return {
-        "target": save_checkpoint(folder / "target", byte_tokenizer(), spread=0.5),
-        "draft": save_checkpoint(folder / "draft", byte_tokenizer(), spread=0.5, noise=0.15, max_positions=192),
-        "toy": save_checkpoint(folder / "toy", toy_tokenizer(10), spread=0.15),
-        "toy_draft": save_checkpoint(folder / "toy_draft", toy_tokenizer(10), spread=0.15, noise=0.6),
-    }
+
+class Pairs:
+    """The pairs by name, each exported at its first use or prepared beforehand."""
+
+    def __init__(self, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> None:
+        self._request = request
+        self._factory = factory
+
+    def __call__(self, name: str) -> Path:
+        if bundle := prepared(name):
+            return bundle
+        checkpoints = self._request.getfixturevalue("checkpoints")
+        return export_named(name, self._factory.mktemp(name) / "bundle", checkpoints)
 
 
 @pytest.fixture(scope="session")
-def tiny_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    return Pairs(request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(pairs: Pairs) -> Path:
     """int4, byte vocabulary; the draft has fewer positions than the target."""
-    from tiny_bundles import export_pair
-
-    return export_pair(tmp_path_factory.mktemp("tiny") / "bundle", checkpoints["target"], checkpoints["draft"])
+    return pairs("tiny")
 
 
 @pytest.fixture(scope="session")
-def self_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def self_bundle(pairs: Pairs) -> Path:
     """The draft is the target."""
-    from tiny_bundles import export_pair
-
-    return export_pair(tmp_path_factory.mktemp("self") / "bundle", checkpoints["target"], checkpoints["target"])
+    return pairs("self")
 
 
 @pytest.fixture(scope="session")
-def cache_bundles(
-    checkpoints: dict[str, Path], tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def cache_bundles(pairs: Pairs, tiny_bundle: Path) -> dict[str, Path]:
     """The tiny pair by the type of its caches."""
-    from tiny_bundles import export_pair
-
-    def exported(cache_dtype: str) -> Path:
-        folder = tmp_path_factory.mktemp(cache_dtype) / "bundle"
-        return export_pair(folder, checkpoints["target"], checkpoints["draft"], cache_dtype=cache_dtype)
-
-    return {"f16": tiny_bundle, **{dtype: exported(dtype) for dtype in ("f32", "bf16", "int8", "fp8")}}
+    return {"f16": tiny_bundle, **{dtype: pairs(dtype) for dtype in ("f32", "bf16", "int8", "fp8")}}
 
 
 @pytest.fixture(scope="session")
-def plain_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain_bundle(pairs: Pairs) -> Path:
     """No draft."""
-    from tiny_bundles import export_pair
-
-    return export_pair(tmp_path_factory.mktemp("plain") / "bundle", checkpoints["target"], None)
+    return pairs("plain")
 
 
 @pytest.fixture(scope="session")
-def toy_bundle(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_bundle(pairs: Pairs) -> Path:
     """Twelve tokens, and a draft that is often wrong."""
-    from tiny_bundles import export_pair
+    return pairs("toy")
 
-    bundle = tmp_path_factory.mktemp("toy") / "bundle"
-    return export_pair(bundle, checkpoints["toy"], checkpoints["toy_draft"], linear="f32", rest="f32")
+
+@pytest.fixture(scope="session")
+def row_wise_bundle(plain_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plain one, whose logits go through further nodes."""
+    return prepared("row_wise") or export_row_wise(plain_bundle, tmp_path_factory.mktemp("row_wise") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def head_bundles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of bundles, one for each kind of head."""
+    if folder := prepared("heads"):
+        return folder
+    return export_heads(tmp_path_factory.mktemp("heads") / "kinds", request.getfixturevalue("checkpoints"))
+
+
+@pytest.fixture(scope="session")
+def hostile(plain_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of forged bundles."""
+    if folder := prepared("hostile"):
+        return folder
+    from hostile_bundles import forge
+
+    return forge(plain_bundle, tmp_path_factory.mktemp("hostile") / "forged")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,11 @@ set(pilotfish_engine_sources
   src/bundle/manifest.cpp
   src/memory/pages.cpp
   src/bundle/bundle_files.cpp
+  src/bundle/protobuf.cpp
+  src/bundle/graph_reader.cpp
+  src/bundle/graph_operators.cpp
+  src/bundle/graph_shapes.cpp
+  src/bundle/graph_check.cpp
   src/device/cuda_formats.cpp
   src/memory/cuda_memory_plan.cpp
   src/memory/memory_plan.cpp
@@ -98,6 +103,8 @@ set(pilotfish_engine_tests
   device_round_test
   draft_memory_test
   dynamic_tree_test
+  graph_check_test
+  bundle_files_test
   recorded_rounds_test
   cuda_memory_plan_test
   kv_blocks_test

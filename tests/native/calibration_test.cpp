@@ -17,11 +17,7 @@ using pilotfish::DraftCosts;
 using pilotfish::PassCosts;
 using pilotfish::RoundCosts;
 
-PassCosts table() {
-  return {.rows = {1, 4, 8},
-          .contexts = {0, 100},
-          .seconds = {{{1, 2, 4}, {2, 3, 5}}}};
-}
+PassCosts table() { return {.rows = {1, 4, 8}, .contexts = {0, 100}, .seconds = {{{1, 2, 4}, {2, 3, 5}}}}; }
 
 void test_costs_between_and_beyond() {
   const PassCosts costs = table();
@@ -31,19 +27,14 @@ void test_costs_between_and_beyond() {
   CHECK_NEAR(costs.at(4, 50), 2.5, 1e-12);
   CHECK_NEAR(costs.at(4, 300), 5, 1e-12);
   CHECK_NEAR(costs.at(16, 0), 8, 1e-12);
-  CHECK(PassCosts({.rows = {1}, .contexts = {0, 0}, .seconds = {{{3}, {3}}}})
-            .at(5, 7) == 3);
+  CHECK(PassCosts({.rows = {1}, .contexts = {0, 0}, .seconds = {{{3}, {3}}}}).at(5, 7) == 3);
 }
 
 void test_noise_is_smoothed() {
-  PassCosts costs{.rows = {1, 2, 3, 4},
-                  .contexts = {0, 9},
-                  .seconds = {{{1, 3, 2, 4}, {0.5, 1, 5, 5}}}};
+  PassCosts costs{.rows = {1, 2, 3, 4}, .contexts = {0, 9}, .seconds = {{{1, 3, 2, 4}, {0.5, 1, 5, 5}}}};
   costs.smooth();
   CHECK(costs.seconds[0] == (std::vector<double>{1, 2.5, 2.5, 4}));
-  CHECK(costs.seconds[1] ==
-        (std::vector<double>{1, 2.5, 5,
-                             5})); // nor does a longer context cost less
+  CHECK(costs.seconds[1] == (std::vector<double>{1, 2.5, 5, 5}));  // nor does a longer context cost less
 }
 
 void test_a_guess_goes_by_the_bytes() {
@@ -63,11 +54,8 @@ void test_measures_what_passes_take() {
     std::this_thread::sleep_for(microseconds(200 + 50 * num_rows));
   };
   const auto start = std::chrono::steady_clock::now();
-  const pilotfish::TimedSource draft{.begin = pass,
-                                     .level = pass,
-                                     .num_levels = 4,
-                                     .most_begun = 32,
-                                     .most_continued = 5};
+  const pilotfish::TimedSource draft{
+      .begin = pass, .level = pass, .num_levels = 4, .most_begun = 32, .most_continued = 5};
   int32_t num_before = 0, num_begun = 0;
   const pilotfish::TimedSource head{.begin =
                                         [&](int32_t num_rows, int32_t context) {
@@ -78,8 +66,7 @@ void test_measures_what_passes_take() {
                                     .before =
                                         [&](int32_t, int32_t) {
                                           ++num_before;
-                                          std::this_thread::sleep_for(
-                                              microseconds(3000));
+                                          std::this_thread::sleep_for(microseconds(3000));
                                         },
                                     .begin_levels = 4,
                                     .most_begun = 1,
@@ -111,39 +98,32 @@ void test_measures_what_passes_take() {
 }
 
 void test_costs_are_kept() {
-  const auto folder = std::filesystem::temp_directory_path() /
-                      ("pilotfish-costs-" + std::to_string(::getpid()));
+  const auto folder = std::filesystem::temp_directory_path() / ("pilotfish-costs-" + std::to_string(::getpid()));
   const CalibrationFile file{folder / "made", "some machine"};
   CHECK(!pilotfish::read_costs(file));
   const DraftCosts draft{.begin = table(), .level = table(), .begin_levels = 3};
-  const RoundCosts costs{
-      .verify = table(), .draft = {}, .head = draft, .is_measured = true};
+  const RoundCosts costs{.verify = table(), .draft = {}, .head = draft, .is_measured = true};
   pilotfish::keep_costs(file, costs);
   const auto found = pilotfish::read_costs(file);
-  CHECK(found && found->verify.seconds == table().seconds &&
-        found->head->level.rows == table().rows);
+  CHECK(found && found->verify.seconds == table().seconds && found->head->level.rows == table().rows);
   CHECK(!found->draft && found->head->begin_levels == 3);
   CHECK(!pilotfish::read_costs({file.folder, "another machine"}));
   CHECK(!pilotfish::read_costs({"", "some machine"}));
-  for (const char *content :
-       {"", "{", "[]", "{\"format\": 1}",
-        "{\"format\": \"pilotfish-calibration 2\", \"key\": \"some machine\", "
-        "\"verify\": "
-        "{\"rows\": [1], \"contexts\": [0, 1], \"seconds\": [[0], [1]]}}"}) {
+  for (const char* content : {"", "{", "[]", "{\"format\": 1}",
+                              "{\"format\": \"pilotfish-calibration 2\", \"key\": \"some machine\", "
+                              "\"verify\": "
+                              "{\"rows\": [1], \"contexts\": [0, 1], \"seconds\": [[0], [1]]}}"}) {
     std::ofstream(file.path()) << content;
     CHECK(!pilotfish::read_costs(file));
   }
-  for (const auto &[from, to] :
-       {std::pair("\"begin_levels\": 3", "\"begin_levels\": -2147483648"),
-        std::pair("\"begin_levels\": 3", "\"begin_levels\": 4294967297")}) {
+  for (const auto& [from, to] : {std::pair("\"begin_levels\": 3", "\"begin_levels\": -2147483648"),
+                                 std::pair("\"begin_levels\": 3", "\"begin_levels\": 4294967297")}) {
     pilotfish::keep_costs(file, costs);
     std::ifstream kept(file.path());
-    std::string content{std::istreambuf_iterator<char>(kept),
-                        std::istreambuf_iterator<char>()};
+    std::string content{std::istreambuf_iterator<char>(kept), std::istreambuf_iterator<char>()};
     const size_t at = content.find(from);
     CHECK(at != std::string::npos && pilotfish::read_costs(file));
-    std::ofstream(file.path())
-        << content.replace(at, std::string(from).size(), to);
+    std::ofstream(file.path()) << content.replace(at, std::string(from).size(), to);
     CHECK(!pilotfish::read_costs(file));
   }
   // A folder that is a file keeps nothing, and nobody minds.
@@ -157,7 +137,7 @@ void test_the_build_is_described() {
   CHECK(found.size() > 64 && found == pilotfish::describe_build_and_machine());
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_costs_between_and_beyond();

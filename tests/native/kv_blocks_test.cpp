@@ -13,11 +13,9 @@ using pilotfish::BlockPool;
 using pilotfish::Reservation;
 using pilotfish::Sequence;
 
-void check_pool(const BlockPool &pool,
-                const std::vector<std::unique_ptr<Sequence>> &sequences) {
+void check_pool(const BlockPool& pool, const std::vector<std::unique_ptr<Sequence>>& sequences) {
   std::vector<std::span<const int32_t>> tables;
-  for (const auto &sequence : sequences)
-    tables.push_back(sequence->block_table());
+  for (const auto& sequence : sequences) tables.push_back(sequence->block_table());
   pool.check(tables);
 }
 
@@ -27,9 +25,7 @@ void check_pool(const BlockPool &pool,
 void test_random_rounds() {
   constexpr int32_t kBlockSize = 4;
   std::mt19937 random(1);
-  const auto below = [&](int32_t limit) {
-    return static_cast<int32_t>(random() % limit);
-  };
+  const auto below = [&](int32_t limit) { return static_cast<int32_t>(random() % limit); };
   BlockPool pool(40);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int step = 0; step < 20000; ++step) {
@@ -37,18 +33,15 @@ void test_random_rounds() {
       const int32_t max_tokens = 1 + below(60);
       const int32_t available = pool.num_available();
       if (pilotfish::num_blocks_for(max_tokens, kBlockSize) <= available) {
-        sequences.push_back(
-            std::make_unique<Sequence>(pool, kBlockSize, max_tokens));
+        sequences.push_back(std::make_unique<Sequence>(pool, kBlockSize, max_tokens));
       } else {
-        CHECK_ERROR(PF_ENGINE_BUSY, "cache blocks",
-                    Sequence(pool, kBlockSize, max_tokens));
+        CHECK_ERROR(PF_ENGINE_BUSY, "cache blocks", Sequence(pool, kBlockSize, max_tokens));
         CHECK_EQ(pool.num_available(), available);
       }
     }
-    if (sequences.empty())
-      continue;
+    if (sequences.empty()) continue;
     const int32_t index = below(static_cast<int32_t>(sequences.size()));
-    Sequence &sequence = *sequences[index];
+    Sequence& sequence = *sequences[index];
     const int32_t before = sequence.num_target_tokens();
     const int32_t draft_before = sequence.num_draft_tokens();
     const int32_t room = sequence.max_tokens() - before;
@@ -65,15 +58,12 @@ void test_random_rounds() {
       check_pool(pool, sequences);
       const int32_t accepted = 1 + below(num_rows);
       if (below(10) > 0) {
-        reservation.commit(before + accepted,
-                           below(2) == 0 ? draft_before
-                                         : before + accepted - below(2));
+        reservation.commit(before + accepted, below(2) == 0 ? draft_before : before + accepted - below(2));
         CHECK_EQ(sequence.num_target_tokens(), before + accepted);
       }
     }
-    CHECK_EQ(
-        static_cast<int32_t>(sequence.block_table().size()),
-        pilotfish::num_blocks_for(sequence.num_target_tokens(), kBlockSize));
+    CHECK_EQ(static_cast<int32_t>(sequence.block_table().size()),
+             pilotfish::num_blocks_for(sequence.num_target_tokens(), kBlockSize));
     check_pool(pool, sequences);
   }
   sequences.clear();
@@ -85,15 +75,13 @@ void test_rollback_restores_both_models() {
   BlockPool pool(8);
   Sequence sequence(pool, 4, 32);
   Reservation(sequence, 10).commit(9, 7);
-  const std::vector<int32_t> table(sequence.block_table().begin(),
-                                   sequence.block_table().end());
+  const std::vector<int32_t> table(sequence.block_table().begin(), sequence.block_table().end());
   {
     const Reservation abandoned(sequence, 30);
   }
   CHECK_EQ(sequence.num_target_tokens(), 9);
   CHECK_EQ(sequence.num_draft_tokens(), 7);
-  CHECK(std::equal(table.begin(), table.end(), sequence.block_table().begin(),
-                   sequence.block_table().end()));
+  CHECK(std::equal(table.begin(), table.end(), sequence.block_table().begin(), sequence.block_table().end()));
 }
 
 void test_a_moved_reservation_acts_once() {
@@ -151,16 +139,13 @@ void test_violations_are_found() {
 
 void test_what_can_never_fit_is_told_from_what_others_hold() {
   BlockPool pool(4);
-  CHECK_ERROR(PF_CONTEXT_FULL,
-              "17 tokens need 5 cache blocks of 4, the engine has 4",
-              Sequence(pool, 4, 17));
+  CHECK_ERROR(PF_CONTEXT_FULL, "17 tokens need 5 cache blocks of 4, the engine has 4", Sequence(pool, 4, 17));
   const Sequence holder(pool, 4, 9);
-  CHECK_ERROR(PF_ENGINE_BUSY, "other requests leave 1 of 4 free",
-              Sequence(pool, 4, 8));
+  CHECK_ERROR(PF_ENGINE_BUSY, "other requests leave 1 of 4 free", Sequence(pool, 4, 8));
   CHECK_ERROR(PF_CONTEXT_FULL, "the engine has 4", Sequence(pool, 4, 17));
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_random_rounds();

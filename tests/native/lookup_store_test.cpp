@@ -1,13 +1,17 @@
 #include "lookup/lookup_store.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "atomic_file.h"
@@ -118,6 +122,105 @@ void test_what_is_refused() {
   check::expect_error(__FILE__, __LINE__, PF_BUNDLE_CORRUPT, "expected sha256", [&] { open(kTokenizer, kNumIds); });
 }
 
+// Whether the store has the text.
+bool has(const LookupStore& store, const std::vector<int32_t>& wanted) {
+  const auto found = store.index().tokens();
+  return std::search(found.begin(), found.end(), wanted.begin(), wanted.end()) != found.end();
+}
+
+void test_two_stores_of_one_file_keep_both_texts() {
+  const Folder folder;
+  LookupStore first(folder.file(), kTokenizer, kNumIds, kBytes), second(folder.file(), kTokenizer, kNumIds, kBytes);
+  first.add(text(3, 10));
+  second.add(text(50, 7));
+  second.add(text(20, 5));
+  first.save();
+  second.save();
+  first.add(text(70, 9));
+  first.save();
+  const LookupStore read(folder.file(), kTokenizer, kNumIds, kBytes);
+  CHECK_EQ(read.index().size(), 11 + 8 + 6 + 10);
+  for (const auto& [begin, length] : {std::pair{3, 10}, {50, 7}, {20, 5}, {70, 9}}) {
+    CHECK(has(first, text(begin, length)) && has(read, text(begin, length)));
+  }
+  CHECK(!has(second, text(70, 9)));
+}
+
+void test_processes_that_save_at_once_lose_nothing() {
+  constexpr int32_t kNumProcesses = 4, kNumTexts = 10;
+  const Folder folder;
+  for (int32_t process = 0; process < kNumProcesses; ++process) {
+    if (::fork() != 0) continue;
+    LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+    for (int32_t i = 0; i < kNumTexts; ++i) {
+      store.add(std::vector<int32_t>{process, 10 + i, 50, process});
+      store.save();
+    }
+    ::_exit(0);
+  }
+  for (int32_t process = 0; process < kNumProcesses; ++process) {
+    int status = -1;
+    CHECK(::wait(&status) > 0 && status == 0);
+  }
+  const LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+  CHECK_EQ(store.index().size(), kNumProcesses * kNumTexts * 5);
+  for (int32_t process = 0; process < kNumProcesses; ++process) {
+    for (int32_t i = 0; i < kNumTexts; ++i) CHECK(has(store, {process, 10 + i, 50, process}));
+  }
+}
+
+void test_what_others_saved_is_bounded_too() {
+  const Folder folder;
+  LookupStore small(folder.file(), kTokenizer, kNumIds, LookupStore::kLeastBytes);
+  LookupStore large(folder.file(), kTokenizer, kNumIds, kBytes);
+  large.add(text(0, 5000));
+  large.save();
+  small.add(text(7, 20));
+  small.save();
+  CHECK(small.index().size() <= small.index().max_tokens());
+  CHECK(has(small, text(7, 20)));
+  CHECK(std::filesystem::file_size(folder.file()) <= LookupStore::kLeastBytes);
+}
+
+void test_a_file_that_became_another_one_stays() {
+  const Folder folder;
+  LookupStore store(folder.file(), kTokenizer, kNumIds, kBytes);
+  store.add(text(3, 10));
+  LookupStore other(folder.file(), std::string(64, 'b'), kNumIds, kBytes);
+  other.add(text(3, 10));
+  other.save();
+  CHECK_ERROR(PF_PAIR_MISMATCH, "the bundle's is aaaa", store.save());
+  CHECK(has(store, text(3, 10)));
+  LookupStore(folder.file(), std::string(64, 'b'), kNumIds, kBytes);
+}
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat found;
+  CHECK_EQ(::stat(path.c_str(), &found), 0);
+  return found.st_mode & 0777;
+}
+
+void test_only_the_owner_may_read() {
+  const Folder folder;
+  const std::filesystem::path file = folder.file(), link = file.parent_path() / "link";
+  pilotfish::write_file(file, "one");
+  CHECK_EQ(mode_of(file), mode_t{0600});
+  ::chmod(file.c_str(), 0400);
+  pilotfish::write_file(file, "two");
+  CHECK_EQ(mode_of(file), mode_t{0400});
+  ::chmod(file.c_str(), 0664);
+  std::filesystem::create_symlink("app.store", link);
+  pilotfish::write_file(link, "three");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK_EQ(*pilotfish::read_file(file, 9), "three");
+  CHECK_EQ(mode_of(file), mode_t{0600});
+  std::filesystem::remove(file);
+  CHECK_ERROR(PF_FILE_MISSING, "a link to nothing", pilotfish::write_file(link, "four"));
+  CHECK_EQ(::mkfifo(file.c_str(), 0600), 0);
+  CHECK_ERROR(PF_FILE_MISSING, "it is no file", pilotfish::write_file(file, "five"));
+  CHECK_ERROR(PF_FILE_MISSING, "it is no file", pilotfish::read_file(file, 9));
+}
+
 // Files cannot grow, as on a full disk.
 class NoRoom {
  public:
@@ -164,6 +267,11 @@ int main() {
   test_the_latest_texts_stay();
   test_a_store_that_has_shrunk_keeps_its_end();
   test_what_is_refused();
+  test_two_stores_of_one_file_keep_both_texts();
+  test_processes_that_save_at_once_lose_nothing();
+  test_what_others_saved_is_bounded_too();
+  test_a_file_that_became_another_one_stays();
+  test_only_the_owner_may_read();
   test_files_are_replaced();
   return check::result();
 }

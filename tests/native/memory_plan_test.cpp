@@ -20,10 +20,9 @@ pf_engine_options options_with(int32_t max_context, uint64_t budget) {
   return options;
 }
 
-uint64_t sum_of_parts(const pf_engine_info &plan) {
-  return plan.target_weight_bytes + plan.draft_weight_bytes +
-         plan.target_cache_bytes + plan.draft_cache_bytes + plan.lookup_bytes +
-         plan.activation_bytes + plan.runtime_bytes;
+uint64_t sum_of_parts(const pf_engine_info& plan) {
+  return plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes + plan.draft_cache_bytes +
+         plan.lookup_bytes + plan.activation_bytes + plan.runtime_bytes;
 }
 
 void test_every_part_is_counted() {
@@ -36,8 +35,7 @@ void test_every_part_is_counted() {
   // own model
   CHECK_EQ(plan.target_cache_bytes, uint64_t{2} * 1024 * 2 * 2 * 16 * 2);
   CHECK_EQ(plan.draft_cache_bytes, uint64_t{2} * 1024 * 1 * 1 * 16 * 4);
-  CHECK(plan.activation_bytes >
-        9 * (104 + 128) * sizeof(float)); // logits of K + 1 rows of both
+  CHECK(plan.activation_bytes > 9 * (104 + 128) * sizeof(float));  // logits of K + 1 rows of both
   CHECK_EQ(plan.total_bytes, sum_of_parts(plan));
 }
 
@@ -46,9 +44,8 @@ void test_every_part_is_counted() {
 void test_nothing_overflows() {
   using pilotfish::CacheType;
   Manifest most = pilotfish::parse_manifest(
-      tiny::with_head(
-          "eagle",
-          R"("num_predictions": 63, "graphs": {@features@, @step@}, "cache": {"num_heads": 512,
+      tiny::with_head("eagle",
+                      R"("num_predictions": 63, "graphs": {@features@, @step@}, "cache": {"num_heads": 512,
       "num_kv_heads": 512, "head_dim": 256, "max_positions": 1073741824, "cache_dtype": "f32"})"),
       "/bundle");
   most.head->state_size = most.head->num_logits = 1 << 24;
@@ -57,21 +54,17 @@ void test_nothing_overflows() {
   options.max_draft_tokens = 63;
   options.prefill_chunk = 4096;
   for (const CacheType type : {CacheType::kF32, CacheType::kF16}) {
-    for (pilotfish::ModelEntry *model : {&most.target, &*most.draft}) {
+    for (pilotfish::ModelEntry* model : {&most.target, &*most.draft}) {
       model->num_layers = 1024;
-      model->hidden_size = model->intermediate_size = model->vocab_size =
-          model->num_logits = 1 << 24;
+      model->hidden_size = model->intermediate_size = model->vocab_size = model->num_logits = 1 << 24;
       model->num_heads = model->num_kv_heads = 512;
       model->head_dim = 256;
       model->max_positions = 1 << 30;
       model->cache_type = most.head->cache->type = type;
     }
-    options.device = type == CacheType::kF32
-                         ? PF_DEVICE_CPU
-                         : PF_DEVICE_CUDA; // which has no f32
+    options.device = type == CacheType::kF32 ? PF_DEVICE_CPU : PF_DEVICE_CUDA;  // which has no f32
     const pf_engine_info plan = plan_memory(most, options);
-    const uint64_t cache = uint64_t{2} * 1024 * 512 * 256 * element_bytes(type)
-                           << 32; // of 2^32 tokens
+    const uint64_t cache = uint64_t{2} * 1024 * 512 * 256 * element_bytes(type) << 32;  // of 2^32 tokens
     CHECK_EQ(plan.target_cache_bytes, cache);
     CHECK_EQ(plan.draft_cache_bytes, cache);
     CHECK(plan.total_bytes > 2 * cache && plan.total_bytes - 2 * cache < cache);
@@ -79,10 +72,8 @@ void test_nothing_overflows() {
 }
 
 void test_a_head_is_counted() {
-  const std::string parts =
-      R"("num_predictions": 3, "cache": null, "graphs": {@heads@})";
-  const Manifest with_head =
-      pilotfish::parse_manifest(tiny::with_head("medusa", parts), "/bundle");
+  const std::string parts = R"("num_predictions": 3, "cache": null, "graphs": {@heads@})";
+  const Manifest with_head = pilotfish::parse_manifest(tiny::with_head("medusa", parts), "/bundle");
   const pf_engine_info without = plan_memory(kPair, options_with(64, 0));
   const pf_engine_info plan = plan_memory(with_head, options_with(64, 0));
   CHECK_EQ(without.has_head, 0);
@@ -106,25 +97,19 @@ void test_sequences_multiply_the_cache() {
   // They share passes: of each but the first one more row of the target's
   // logits, and what it drafts is kept apart.
   const uint64_t logits = 4 * kPair.target.num_logits;
-  const uint64_t drafted =
-      options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
-  CHECK_EQ(three.activation_bytes,
-           one.activation_bytes + 2 * (logits + drafted));
+  const uint64_t drafted = options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
+  CHECK_EQ(three.activation_bytes, one.activation_bytes + 2 * (logits + drafted));
   options.num_sequences = 17;
   const pf_engine_info many = plan_memory(kPair, options);
-  CHECK_EQ(many.activation_bytes,
-           one.activation_bytes + 15 * (logits + drafted));
+  CHECK_EQ(many.activation_bytes, one.activation_bytes + 15 * (logits + drafted));
 }
 
 void test_a_budget_shortens_the_context_no_more_than_needed() {
   const pf_engine_info whole = plan_memory(kPair, options_with(0, 0));
   CHECK_EQ(whole.max_context, 2048);
-  const uint64_t block_bytes =
-      (whole.target_cache_bytes + whole.draft_cache_bytes) / whole.num_blocks;
-  CHECK_EQ(plan_memory(kPair, options_with(0, whole.total_bytes)).max_context,
-           2048);
-  const pf_engine_info less =
-      plan_memory(kPair, options_with(0, whole.total_bytes - 1));
+  const uint64_t block_bytes = (whole.target_cache_bytes + whole.draft_cache_bytes) / whole.num_blocks;
+  CHECK_EQ(plan_memory(kPair, options_with(0, whole.total_bytes)).max_context, 2048);
+  const pf_engine_info less = plan_memory(kPair, options_with(0, whole.total_bytes - 1));
   CHECK_EQ(less.max_context, 2048 - pilotfish::kBlockSize);
   const uint64_t index_bytes = whole.lookup_bytes - less.lookup_bytes;
   CHECK_EQ(less.total_bytes, whole.total_bytes - block_bytes - index_bytes);
@@ -136,8 +121,7 @@ void test_a_budget_shortens_prompt_passes_before_the_context() {
   options.prefill_chunk = 0;
   const pf_engine_info whole = plan_memory(kPair, options);
   CHECK_EQ(whole.prefill_chunk, 256);
-  CHECK_EQ(whole.total_bytes,
-           plan_memory(kPair, options_with(0, 0)).total_bytes);
+  CHECK_EQ(whole.total_bytes, plan_memory(kPair, options_with(0, 0)).total_bytes);
   options.memory_budget_bytes = whole.total_bytes - 1;
   const pf_engine_info less = plan_memory(kPair, options);
   CHECK_EQ(less.prefill_chunk, 128);
@@ -155,19 +139,16 @@ void test_a_budget_shortens_prompt_passes_before_the_context() {
 
 void test_what_does_not_fit_is_refused_with_the_table() {
   const pf_engine_info whole = plan_memory(kPair, options_with(0, 0));
-  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "target cache",
-              plan_memory(kPair, options_with(0, 1 << 20)));
-  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "2048 tokens",
-              plan_memory(kPair, options_with(2048, whole.total_bytes - 1)));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "target cache", plan_memory(kPair, options_with(0, 1 << 20)));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "2048 tokens", plan_memory(kPair, options_with(2048, whole.total_bytes - 1)));
 }
 
 void test_the_models_limit() {
-  CHECK_ERROR(PF_INVALID_ARGUMENT,
-              "max_context is 2049, the model's limit is 2048",
+  CHECK_ERROR(PF_INVALID_ARGUMENT, "max_context is 2049, the model's limit is 2048",
               plan_memory(kPair, options_with(2049, 0)));
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_every_part_is_counted();

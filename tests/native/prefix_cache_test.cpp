@@ -24,62 +24,54 @@ using Tokens = std::vector<int32_t>;
 using Pages = std::vector<int32_t>;
 
 struct Open {
-  Tokens tokens; // the prompt, then what was decoded
+  Tokens tokens;  // the prompt, then what was decoded
   std::unique_ptr<Sequence> sequence;
 };
 
 struct World {
   explicit World(int32_t num_blocks, int32_t lookahead = 0)
-      : pool(num_blocks), cache(pool, kBlockSize, lookahead),
-        pages(num_blocks * kBlockSize, -1) {}
+      : pool(num_blocks), cache(pool, kBlockSize, lookahead), pages(num_blocks * kBlockSize, -1) {}
 
   // Opens a sequence and checks that its blocks hold what it was told they
   // hold.
-  Open open(const Tokens &prompt, int32_t max_tokens) {
-    auto adopted = cache.adopt(std::span(prompt).first(prompt.size() - 1),
-                               num_blocks_for(max_tokens, kBlockSize));
+  Open open(const Tokens& prompt, int32_t max_tokens) {
+    auto adopted = cache.adopt(std::span(prompt).first(prompt.size() - 1), num_blocks_for(max_tokens, kBlockSize));
     if (adopted.copy) {
       std::copy_n(pages.begin() + adopted.copy->from * kBlockSize, kBlockSize,
                   pages.begin() + adopted.copy->to * kBlockSize);
     }
     CHECK(adopted.prefix.num_draft_tokens <= adopted.prefix.num_target_tokens);
-    Open open{prompt, std::make_unique<Sequence>(pool, kBlockSize, max_tokens,
-                                                 std::move(adopted.prefix))};
+    Open open{prompt, std::make_unique<Sequence>(pool, kBlockSize, max_tokens, std::move(adopted.prefix))};
     check_pages(open);
     return open;
   }
 
   // Runs tokens up to num_target and num_draft through both models.
-  void advance(Open &open, int32_t num_target, int32_t num_draft) {
+  void advance(Open& open, int32_t num_target, int32_t num_draft) {
     const int32_t from = open.sequence->num_target_tokens();
     Reservation room(*open.sequence, num_target);
     for (int32_t i = from; i < num_target; ++i) {
-      pages[open.sequence->block_table()[i / kBlockSize] * kBlockSize +
-            i % kBlockSize] = open.tokens[i];
+      pages[open.sequence->block_table()[i / kBlockSize] * kBlockSize + i % kBlockSize] = open.tokens[i];
     }
     room.commit(num_target, num_draft);
   }
 
-  void close(Open &open) {
+  void close(Open& open) {
     open.tokens.resize(open.sequence->num_target_tokens());
     CachedPrefix ended = open.sequence->hand_over();
-    if (!open.tokens.empty())
-      cache.retain(std::move(open.tokens), std::move(ended));
+    if (!open.tokens.empty()) cache.retain(std::move(open.tokens), std::move(ended));
     open.sequence.reset();
   }
 
-  void check_pages(const Open &open) const {
+  void check_pages(const Open& open) const {
     for (int32_t i = 0; i < open.sequence->num_target_tokens(); ++i) {
-      CHECK_EQ(pages[open.sequence->block_table()[i / kBlockSize] * kBlockSize +
-                     i % kBlockSize],
-               open.tokens[i]);
+      CHECK_EQ(pages[open.sequence->block_table()[i / kBlockSize] * kBlockSize + i % kBlockSize], open.tokens[i]);
     }
   }
 
   void check(std::span<const Open> opened) const {
     std::vector<std::span<const int32_t>> tables;
-    for (const Open &open : opened)
-      tables.push_back(open.sequence->block_table());
+    for (const Open& open : opened) tables.push_back(open.sequence->block_table());
     cache.append_tables(tables);
     pool.check(tables);
   }
@@ -91,12 +83,11 @@ struct World {
 
 Tokens count_to(int32_t count) {
   Tokens tokens(count);
-  for (int32_t i = 0; i < count; ++i)
-    tokens[i] = i;
+  for (int32_t i = 0; i < count; ++i) tokens[i] = i;
   return tokens;
 }
 
-Open run(World &world, const Tokens &tokens, int32_t max_tokens) {
+Open run(World& world, const Tokens& tokens, int32_t max_tokens) {
   Open open = world.open(tokens, max_tokens);
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   world.advance(open, num_tokens, num_tokens);
@@ -126,15 +117,13 @@ void test_a_heads_slots_are_shared_only_with_their_next_token() {
   Open first = world.open(count_to(13), 20);
   world.advance(first, 13, 0);
   first.sequence->set_num_head_tokens(12);
-  const Tokens table(first.sequence->block_table().begin(),
-                     first.sequence->block_table().end());
+  const Tokens table(first.sequence->block_table().begin(), first.sequence->block_table().end());
   world.close(first);
   Open same = world.open(count_to(20), 20);
   CHECK_EQ(same.sequence->num_target_tokens(), 13);
   CHECK_EQ(same.sequence->num_head_tokens(), 12);
   Tokens prompt = count_to(20);
-  for (size_t i = 8; i < prompt.size(); ++i)
-    prompt[i] += 100;
+  for (size_t i = 8; i < prompt.size(); ++i) prompt[i] += 100;
   Open other = world.open(prompt, 20);
   CHECK_EQ(other.sequence->num_target_tokens(), 7);
   CHECK_EQ(other.sequence->num_head_tokens(), 7);
@@ -159,20 +148,15 @@ void test_branches_do_not_write_into_each_other() {
   std::vector<Open> opened;
   for (int32_t branch = 0; branch < 3; ++branch) {
     Tokens tokens = count_to(10);
-    for (int32_t i = 0; i < 6; ++i)
-      tokens.push_back(100 + branch);
+    for (int32_t i = 0; i < 6; ++i) tokens.push_back(100 + branch);
     opened.push_back(world.open(tokens, 16));
     CHECK_EQ(opened.back().sequence->num_target_tokens(), 10);
   }
-  for (Open &open : opened)
-    world.advance(open, 16, 16);
-  for (const Open &open : opened)
-    world.check_pages(open);
+  for (Open& open : opened) world.advance(open, 16, 16);
+  for (const Open& open : opened) world.check_pages(open);
   world.check(opened);
-  CHECK_EQ(opened[0].sequence->block_table()[1],
-           opened[2].sequence->block_table()[1]);
-  CHECK(opened[0].sequence->block_table()[2] !=
-        opened[2].sequence->block_table()[2]);
+  CHECK_EQ(opened[0].sequence->block_table()[1], opened[2].sequence->block_table()[1]);
+  CHECK(opened[0].sequence->block_table()[2] != opened[2].sequence->block_table()[2]);
 }
 
 void test_eviction_takes_the_oldest_first() {
@@ -183,7 +167,7 @@ void test_eviction_takes_the_oldest_first() {
   }
   CHECK_EQ(world.pool.num_available(), 2);
   Open again = world.open(Tokens(5, 100),
-                          5); // touches the first one and shares its block
+                          5);  // touches the first one and shares its block
   CHECK_EQ(again.sequence->num_target_tokens(), 4);
   Open other = run(world, Tokens(8, 300), 8);
   CHECK_EQ(other.sequence->num_target_tokens(), 8);
@@ -217,23 +201,19 @@ void test_a_refused_sequence_leaves_no_owner_behind() {
 // continued and closed in any order.
 void test_random_conversations() {
   std::mt19937 random(3);
-  const auto below = [&](int32_t limit) {
-    return static_cast<int32_t>(random() % limit);
-  };
+  const auto below = [&](int32_t limit) { return static_cast<int32_t>(random() % limit); };
   World world(24);
   std::vector<Open> opened;
   int64_t num_reused = 0;
   for (int step = 0; step < 20000; ++step) {
     if (opened.size() < 3 && below(2) == 0) {
       Tokens prompt(1 + below(20));
-      for (int32_t &token : prompt)
-        token = below(8) == 0;
-      opened.push_back(
-          world.open(prompt, static_cast<int32_t>(prompt.size()) + 12));
+      for (int32_t& token : prompt) token = below(8) == 0;
+      opened.push_back(world.open(prompt, static_cast<int32_t>(prompt.size()) + 12));
       num_reused += opened.back().sequence->num_target_tokens();
     } else if (!opened.empty()) {
       const int32_t index = below(static_cast<int32_t>(opened.size()));
-      Open &open = opened[index];
+      Open& open = opened[index];
       const auto num_tokens = static_cast<int32_t>(open.tokens.size());
       if (below(4) == 0 || num_tokens == open.sequence->max_tokens()) {
         world.check_pages(open);
@@ -241,8 +221,7 @@ void test_random_conversations() {
         opened.erase(opened.begin() + index);
       } else {
         open.tokens.push_back(below(2));
-        const int32_t num_draft =
-            std::max(open.sequence->num_draft_tokens(), below(num_tokens + 1));
+        const int32_t num_draft = std::max(open.sequence->num_draft_tokens(), below(num_tokens + 1));
         world.advance(open, num_tokens, std::min(num_draft, num_tokens));
       }
     }
@@ -251,7 +230,7 @@ void test_random_conversations() {
   CHECK(num_reused > 10000);
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_the_next_turn_starts_where_the_last_one_ended();

@@ -21,19 +21,16 @@ std::vector<float> random_logits(size_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 3);
   std::vector<float> logits(size);
-  for (float &x : logits)
-    x = normal(random);
+  for (float& x : logits) x = normal(random);
   return logits;
 }
 
 // The definition: a full sort and one filter after the other, each over the
 // renormalised rest.
-std::map<int32_t, double> reference(const std::vector<float> &logits,
-                                    const SamplingOptions &options) {
+std::map<int32_t, double> reference(const std::vector<float>& logits, const SamplingOptions& options) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   if (options.top_k > 0 && options.top_k < static_cast<int32_t>(order.size())) {
     const float least = logits[order[options.top_k - 1]];
     std::erase_if(order, [&](int32_t id) { return logits[id] < least; });
@@ -42,50 +39,38 @@ std::map<int32_t, double> reference(const std::vector<float> &logits,
     return std::exp((logits[id] - peak) / options.temperature);
   };
   const auto total = [&] {
-    return std::accumulate(
-        order.begin(), order.end(), 0.0,
-        [&](double sum, int32_t id) { return sum + weight(id); });
+    return std::accumulate(order.begin(), order.end(), 0.0, [&](double sum, int32_t id) { return sum + weight(id); });
   };
   if (options.top_p < 1) {
     double left = options.top_p * total();
     size_t kept = 0;
-    while (kept < order.size() && left > 0)
-      left -= weight(order[kept++]);
+    while (kept < order.size() && left > 0) left -= weight(order[kept++]);
     order.resize(kept);
   }
   std::erase_if(order, [&](int32_t id) { return weight(id) < options.min_p; });
   if (options.typical_p < 1) {
     const double mass = total();
     double entropy = 0;
-    for (const int32_t id : order)
-      entropy -= weight(id) / mass * std::log(weight(id) / mass);
-    const auto distance = [&](int32_t id) {
-      return std::abs(-std::log(weight(id) / mass) - entropy);
-    };
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return distance(a) < distance(b);
-    });
+    for (const int32_t id : order) entropy -= weight(id) / mass * std::log(weight(id) / mass);
+    const auto distance = [&](int32_t id) { return std::abs(-std::log(weight(id) / mass) - entropy); };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return distance(a) < distance(b); });
     double left = options.typical_p * mass;
     size_t kept = 0;
-    while (kept < order.size() && left > 0)
-      left -= weight(order[kept++]);
+    while (kept < order.size() && left > 0) left -= weight(order[kept++]);
     order.resize(kept);
   }
   std::map<int32_t, double> probs;
-  for (const int32_t id : order)
-    probs[id] = weight(id) / total();
+  for (const int32_t id : order) probs[id] = weight(id) / total();
   return probs;
 }
 
-void check_against_reference(const std::vector<float> &logits,
-                             const SamplingOptions &options) {
+void check_against_reference(const std::vector<float>& logits, const SamplingOptions& options) {
   Sampler sampler(logits.size());
   Distribution found;
   sampler.process(logits, options, found);
   const std::map<int32_t, double> expected = reference(logits, options);
   CHECK_EQ(found.probs.size(), expected.size());
-  for (const auto &[id, prob] : expected)
-    CHECK_NEAR(found.prob_of(id), prob, 1e-5 * prob + 1e-9);
+  for (const auto& [id, prob] : expected) CHECK_NEAR(found.prob_of(id), prob, 1e-5 * prob + 1e-9);
   CHECK(found.is_dense || std::is_sorted(found.ids.begin(), found.ids.end()));
 }
 
@@ -98,8 +83,7 @@ void test_filters_against_the_definition() {
           for (const float top_p : {1.0f, 0.9f, 0.001f}) {
             for (const float min_p : {0.0f, 0.05f}) {
               for (const float typical_p : {1.0f, 0.6f}) {
-                check_against_reference(
-                    logits, {temperature, top_k, top_p, min_p, typical_p});
+                check_against_reference(logits, {temperature, top_k, top_p, min_p, typical_p});
               }
             }
           }
@@ -119,65 +103,51 @@ void test_tokens_that_tie_at_top_k_stay() {
 void test_top_p_prefers_the_lower_id_among_equals() {
   const std::vector<float> logits(8, 0.0f);
   Distribution found;
-  Sampler(logits.size())
-      .process(logits, {.temperature = 1, .top_p = 0.3f}, found);
+  Sampler(logits.size()).process(logits, {.temperature = 1, .top_p = 0.3f}, found);
   CHECK((found.ids == std::vector<int32_t>{0, 1, 2}));
 }
 
 void test_masked_tokens_are_never_drawn() {
   std::vector<float> logits(100, -std::numeric_limits<float>::infinity());
   logits[17] = -4;
-  for (const SamplingOptions &options :
-       {SamplingOptions{.temperature = 1},
-        SamplingOptions{.temperature = 1, .top_k = 5},
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 1, .top_k = 5},
         SamplingOptions{.temperature = 1, .top_p = 0.5f}}) {
     Distribution found;
     Sampler(logits.size()).process(logits, options, found);
-    for (const double u : {0.0, 0.5, 1 - 0x1p-53})
-      CHECK_EQ(found.sample(u), 17);
+    for (const double u : {0.0, 0.5, 1 - 0x1p-53}) CHECK_EQ(found.sample(u), 17);
   }
 }
 
 void test_sample_inverts_the_cumulative_distribution() {
-  const Distribution sparse{
-      .is_dense = false, .ids = {3, 8, 9}, .probs = {0.25f, 0, 0.75f}};
+  const Distribution sparse{.is_dense = false, .ids = {3, 8, 9}, .probs = {0.25f, 0, 0.75f}};
   CHECK_EQ(sparse.sample(0), 3);
   CHECK_EQ(sparse.sample(0.2499), 3);
   CHECK_EQ(sparse.sample(0.2501), 9);
   CHECK_EQ(sparse.sample(1 - 0x1p-53), 9);
-  Distribution dense{
-      .is_dense = true, .ids = {}, .probs = std::vector<float>(1000, 0.001f)};
-  for (int i = 0; i < 1000; ++i)
-    CHECK_EQ(dense.sample((i + 0.5) / 1000), i);
+  Distribution dense{.is_dense = true, .ids = {}, .probs = std::vector<float>(1000, 0.001f)};
+  for (int i = 0; i < 1000; ++i) CHECK_EQ(dense.sample((i + 0.5) / 1000), i);
   dense.probs[999] = 0;
   CHECK_EQ(dense.sample(1 - 0x1p-53), 998);
 }
 
 void test_residual() {
   Distribution dense{.is_dense = true, .ids = {}, .probs = {0.5f, 0.3f, 0.2f}};
-  CHECK_NEAR(dense.subtract(
-                 {.is_dense = true, .ids = {}, .probs = {0.25f, 0.5f, 0.25f}}),
-             0.25, 1e-7);
+  CHECK_NEAR(dense.subtract({.is_dense = true, .ids = {}, .probs = {0.25f, 0.5f, 0.25f}}), 0.25, 1e-7);
   CHECK((dense.probs == std::vector<float>{0.25f, 0, 0}));
-  Distribution sparse{
-      .is_dense = false, .ids = {1, 4, 6}, .probs = {0.5f, 0.25f, 0.25f}};
-  CHECK_NEAR(sparse.subtract({.is_dense = false,
-                              .ids = {0, 4, 6, 9},
-                              .probs = {0.25f, 0.25f, 0.125f, 0.375f}}),
-             0.625, 1e-7);
+  Distribution sparse{.is_dense = false, .ids = {1, 4, 6}, .probs = {0.5f, 0.25f, 0.25f}};
+  CHECK_NEAR(sparse.subtract({.is_dense = false, .ids = {0, 4, 6, 9}, .probs = {0.25f, 0.25f, 0.125f, 0.375f}}), 0.625,
+             1e-7);
   CHECK((sparse.probs == std::vector<float>{0.5f, 0, 0.125f}));
 }
 
 void test_find_likeliest() {
   for (const size_t size : {1, 5, 64, 3000}) {
     std::vector<float> logits = random_logits(size, 11);
-    for (float &x : logits)
-      x = std::round(2 * x); // with ties
+    for (float& x : logits) x = std::round(2 * x);  // with ties
     std::vector<int32_t> order(size);
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return logits[a] > logits[b];
-    });
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
     order.resize(100, -1);
     Sampler sampler(size);
     for (const size_t count : {1, 3, 40, 100}) {
@@ -191,20 +161,16 @@ void test_find_likeliest() {
 void test_log_prob() {
   const std::vector<float> logits = random_logits(777, 9);
   double sum = 0;
-  for (const float x : logits)
-    sum += std::exp(double{x});
-  for (const int32_t id : {0, 5, 776})
-    CHECK_NEAR(pilotfish::LogProbs(logits)[id], logits[id] - std::log(sum),
-               3e-6);
+  for (const float x : logits) sum += std::exp(double{x});
+  for (const int32_t id : {0, 5, 776}) CHECK_NEAR(pilotfish::LogProbs(logits)[id], logits[id] - std::log(sum), 3e-6);
 }
 
 void test_logits_that_are_not_numbers_are_refused() {
   std::vector<float> logits = random_logits(100, 1);
   logits[3] = std::numeric_limits<float>::quiet_NaN();
   Distribution out;
-  for (const SamplingOptions &options :
-       {SamplingOptions{.temperature = 1},
-        SamplingOptions{.temperature = 1, .top_p = 0.9f},
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 1, .top_p = 0.9f},
         SamplingOptions{.temperature = 1, .typical_p = 0.9f}}) {
     CHECK(!Sampler(100).process(logits, options, out));
   }
@@ -215,10 +181,8 @@ void test_logits_that_are_not_numbers_are_refused() {
 void test_the_smallest_temperature_can_be_divided_by() {
   std::vector<float> logits = random_logits(100, 5);
   logits[41] = logits[7] = 20;
-  for (SamplingOptions options :
-       {SamplingOptions{}, SamplingOptions{.top_k = 5},
-        SamplingOptions{.top_p = 0.9f}, SamplingOptions{.min_p = 0.1f},
-        SamplingOptions{.typical_p = 0.9f}}) {
+  for (SamplingOptions options : {SamplingOptions{}, SamplingOptions{.top_k = 5}, SamplingOptions{.top_p = 0.9f},
+                                  SamplingOptions{.min_p = 0.1f}, SamplingOptions{.typical_p = 0.9f}}) {
     options.temperature = pilotfish::kLeastTemperature;
     Distribution out;
     CHECK(Sampler(100).process(logits, options, out));
@@ -227,13 +191,12 @@ void test_the_smallest_temperature_can_be_divided_by() {
   }
   pf_generate_options options{};
   options.temperature = pilotfish::kLeastTemperature;
-  CHECK_EQ(pilotfish::sampling_options(options).temperature,
-           pilotfish::kLeastTemperature);
+  CHECK_EQ(pilotfish::sampling_options(options).temperature, pilotfish::kLeastTemperature);
   options.temperature = std::nextafter(pilotfish::kLeastTemperature, 0.0f);
   CHECK_EQ(pilotfish::sampling_options(options).temperature, 0.0f);
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_filters_against_the_definition();

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizer_entries import manifest_of
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from pilotfish.bindings import BundleCorruptError, BundleFileMissingError
-from pilotfish.runtime.manifest import Manifest, TokenizerEntry
 from pilotfish.runtime.tokenizer import Detokenizer, Tokenizer
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ NUM_BYTES = 256
 
 def load(folder: Path, tokenizer: HuggingFaceTokenizer) -> Tokenizer:
     tokenizer.save(str(folder / "tokenizer.json"))
-    entry = TokenizerEntry(
-        "tokenizer.json", tokenizer.get_vocab_size(), NUM_BYTES, (NUM_BYTES + 1,), None, add_bos=True
-    )
-    return Tokenizer(Manifest(folder, {}, entry, None, ()))
+    return Tokenizer(manifest_of(folder, tokenizer.get_vocab_size(), NUM_BYTES, (NUM_BYTES + 1,), add_bos=True))
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +104,11 @@ def test_special_tokens_add_no_text(byte_level: Tokenizer) -> None:
 
 
 def test_missing_and_broken_tokenizer_files_are_named(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path, {}, TokenizerEntry("tokenizer.json", 1, None, (), None, add_bos=False), None, ())
+    def load_it() -> Tokenizer:
+        return Tokenizer(manifest_of(tmp_path, 1, None, (), add_bos=False))
+
     with pytest.raises(BundleFileMissingError, match=r"tokenizer\.json is missing"):
-        Tokenizer(manifest)
+        load_it()
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 3}))
     with pytest.raises(BundleCorruptError, match=r"tokenizer\.json is not a tokenizer"):
-        Tokenizer(manifest)
+        load_it()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tiny_bundles import byte_tokenizer
+from tokenizer_entries import manifest_of
 
 from pilotfish.bindings import Finish, Origin, RequestOptions, RequestStats, Token
 from pilotfish.runtime import TokenStream, token_stream
 from pilotfish.runtime import rounds as rounds_module
-from pilotfish.runtime.manifest import Manifest, TokenizerEntry
 from pilotfish.runtime.rounds import Rounds
 from pilotfish.runtime.tokenizer import Tokenizer
 
@@ -35,8 +35,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """One token a byte."""
     folder = tmp_path_factory.mktemp("tokenizer")
     byte_tokenizer().save(str(folder / "tokenizer.json"))
-    entry = TokenizerEntry("tokenizer.json", 258, 256, (257,), None, add_bos=False)
-    return Tokenizer(Manifest(folder, {}, entry, None, ()))
+    return Tokenizer(manifest_of(folder, 258, 256, (257,), add_bos=False))
 
 
 class NativeRounds:

@@ -1,17 +1,42 @@
-// The files that a manifest names, read and checked against its sizes and hashes.
+// The files of a bundle, read and checked against the manifest's sizes and hashes.
+//
+// A file of a bundle is a regular file in its folder. It may be a link to a file beside it or, where the folder is
+// below `snapshots` of a hub's cache, in the folder `blobs` beside `snapshots`; other links, pipes, sockets and devices
+// are refused before they are opened.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "bundle/manifest.h"
 #include "memory/pages.h"
 
 namespace pilotfish {
 
-// Throws PF_FILE_MISSING, or PF_BUNDLE_CORRUPT with the expected and the found size.
-void check_file_size(const std::filesystem::path& folder, const FileEntry& entry);
-// Also hashes the file; PF_BUNDLE_CORRUPT with both hashes.
+class BundleFile {
+ public:
+  // Throws PF_FILE_MISSING, or PF_BUNDLE_CORRUPT where it is no file of the bundle. `name` is a name, not a path.
+  BundleFile(const std::filesystem::path& folder, const std::string& name);
+  BundleFile(BundleFile&&) = delete;
+  ~BundleFile();
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  uint64_t num_bytes() const noexcept { return num_bytes_; }
+  // Reads num_bytes, unless the file ends or cannot be read.
+  void read_exactly(std::byte* data, size_t num_bytes) const;
+
+ private:
+  const std::filesystem::path path_;
+  int descriptor_;
+  uint64_t num_bytes_;
+};
+
+// Compares a file with its entry. Throws what BundleFile throws, and PF_BUNDLE_CORRUPT with the expected and the found
+// size or hash; so do the others.
 void check_file(const std::filesystem::path& folder, const FileEntry& entry);
+// Its content, which may have at most most_bytes.
+std::string read_checked(const std::filesystem::path& folder, const FileEntry& entry, uint64_t most_bytes);
 // The whole file in huge pages, hashed on the way.
 Pages read_weights(const std::filesystem::path& folder, const FileEntry& entry);
 

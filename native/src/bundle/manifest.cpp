@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
+#include "bundle/bundle_files.h"
 #include "bundle/manifest_json.h"
 #include "tree/token_tree.h"
 
 namespace pilotfish {
 namespace {
-
-constexpr size_t kMostBytes = size_t{1} << 24;  // a manifest with lists of a million ids has half as many
-constexpr int kMostDepth = 16;                  // of objects and arrays in each other
 
 std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers, int32_t hidden_size) {
   std::vector<int32_t> taps;
@@ -116,7 +112,7 @@ std::vector<SharedTensor> parse_shared(const Node& node, const HeadEntry& head, 
     if (std::any_of(head.tensors.begin(), head.tensors.end(), is_named(name))) {
       names.wrong(name.c_str(), "a tensor that the head does not have itself", of);
     }
-    shared.push_back({name, *found});
+    shared.push_back({name, *found, target.weights.file});
   }
   return shared;
 }
@@ -176,6 +172,24 @@ std::vector<int32_t> parse_special_ids(const Node& tokenizer, int32_t size) {
   return {ids.begin(), ids.end()};
 }
 
+// A manifest nests 6 deep. What copies and prints JSON calls itself for each level, so that deeper ones end the stack.
+constexpr int32_t kMostNesting = 32;
+constexpr uint64_t kMostManifestBytes = uint64_t{16} << 20;  // lists of 262,144 ids have 2 MiB each
+
+int32_t nesting_of(std::string_view text) noexcept {
+  int32_t depth = 0, most = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') ++i;
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == '[' || c == '{') most = std::max(most, ++depth);
+    if (c == ']' || c == '}') --depth;
+  }
+  return most;
+}
+
 Manifest parse(const Json& json, const std::filesystem::path& folder) {
   const std::string where = (folder / "manifest.json").string();
   const Node root(json, where + ": manifest");
@@ -214,16 +228,12 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& folder) {
   const std::string where = (folder / "manifest.json").string();
-  if (text.size() > kMostBytes) {
-    fail(PF_BUNDLE_CORRUPT, where, ": has ", text.size(), " bytes, at most ", kMostBytes, " are read");
+  if (nesting_of(text) > kMostNesting) {
+    fail(PF_BUNDLE_CORRUPT, where, ": is nested more than ", kMostNesting, " deep");
   }
-  const auto check_depth = [&where](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMostDepth) fail(PF_BUNDLE_CORRUPT, where, ": objects are nested deeper than ", kMostDepth);
-    return true;
-  };
   Json json;
   try {
-    json = Json::parse(text, check_depth);
+    json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     fail(PF_BUNDLE_CORRUPT, where, ": not JSON: ", error.what());
   }
@@ -263,11 +273,19 @@ uint64_t HeadEntry::pass_weight_bytes() const {
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "manifest.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(PF_FILE_MISSING, path.string(), ": cannot be read; is ", folder.string(), " a pilotfish bundle?");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) fail(PF_FILE_MISSING, path.string(), ": cannot be read");
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(folder / "manifest.json", error);
+  if (!std::filesystem::exists(status)) {
+    fail(PF_FILE_MISSING, (folder / "manifest.json").string(), ": cannot be read; is ", folder.string(),
+         " a pilotfish bundle?");
+  }
+  const BundleFile file(folder, "manifest.json");
+  if (file.num_bytes() > kMostManifestBytes) {
+    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": has ", file.num_bytes(), " bytes, at most ", kMostManifestBytes,
+         " are allowed");
+  }
+  std::string text(file.num_bytes(), '\0');
+  file.read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size());
   return parse_manifest(text, folder);
 }
 

@@ -70,6 +70,7 @@ struct HeadCacheEntry {
 struct SharedTensor {
   std::string name;  // in the graphs
   TensorEntry target;
+  std::string file;  // the target's weights
 };
 
 struct HeadEntry {

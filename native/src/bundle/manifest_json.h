@@ -61,14 +61,23 @@ class Node {
   }
 
   [[noreturn]] void wrong(const char* key, const std::string& expected, const Json& found) const {
-    fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected ", expected, ", found ", found.dump());
+    fail(PF_BUNDLE_CORRUPT, where_, ".", key, ": expected ", expected, ", found ", shown(found));
   }
 
   const std::string& where() const { return where_; }
 
  private:
   [[noreturn]] void wrong(const char* expected) const {
-    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", json_.dump());
+    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", shown(json_));
+  }
+
+  // A value as an error shows it: its beginning, where it is long.
+  static std::string shown(const Json& value) {
+    constexpr size_t kMostBytes = 200;
+    std::string text = value.dump();
+    if (text.size() <= kMostBytes) return text;
+    text = value.dump(-1, ' ', true);  // of one byte a character, so that none is cut
+    return text.substr(0, kMostBytes) + "...";
   }
 
   const Json& at(const char* key) const {

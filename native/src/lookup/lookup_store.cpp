@@ -34,7 +34,7 @@ LookupStore::LookupStore(std::filesystem::path path, std::string tokenizer_hash,
       num_ids_(num_ids),
       index_(max_tokens(max_bytes)),
       scratch_(max_tokens(max_bytes)) {
-  if (const std::optional<std::string> content = read_file(path_, kMostFileBytes)) load(*content);
+  if (const std::optional<std::string> content = read_file(path_, kMostFileBytes)) index_.append(read_ids(*content));
 }
 
 int32_t LookupStore::max_tokens(uint64_t max_bytes) noexcept {
@@ -45,7 +45,7 @@ uint64_t LookupStore::num_bytes(uint64_t max_bytes) noexcept {
   return LookupIndex::num_bytes(max_tokens(max_bytes)) + sizeof(int32_t) * uint64_t(max_tokens(max_bytes));
 }
 
-void LookupStore::load(const std::string& content) {
+std::span<const int32_t> LookupStore::read_ids(const std::string& content) {
   const std::string_view all(content);
   const std::string name = path_.string();
   if (!all.starts_with(kMagic) || all.size() < kHeaderBytes || (all.size() - kHeaderBytes) % sizeof(int32_t) != 0) {
@@ -72,7 +72,8 @@ void LookupStore::load(const std::string& content) {
       fail(PF_BUNDLE_CORRUPT, name, ": expected ids below ", num_ids_, ", found ", id);
     }
   }
-  index_.append(ids);
+  known_hash_ = expected;
+  return ids;
 }
 
 void LookupStore::add(std::span<const int32_t> text) noexcept {
@@ -88,23 +89,46 @@ void LookupStore::add(std::span<const int32_t> text) noexcept {
     std::copy(stored.end() - num_copied, stored.end(), scratch_.begin());
     index_.clear();
     index_.append(std::span<const int32_t>(scratch_.data(), num_copied));
+    num_unsaved_ = std::min(num_unsaved_, num_copied);
   }
   index_.append(text);
   index_.append(LookupIndex::kNone);
-  is_changed_ = true;
+  num_unsaved_ += text.size() + 1;
+}
+
+void LookupStore::take_others_texts() {
+  const std::optional<std::string> content = read_file(path_, kMostFileBytes);
+  if (!content) return;
+  const std::string_view header = std::string_view(*content).substr(0, kHeaderBytes);
+  if (!known_hash_.empty() && header.ends_with(known_hash_ + '\n')) return;
+  const std::span<const int32_t> stored = read_ids(*content);
+  const std::span<const int32_t> unsaved = index_.tokens().last(num_unsaved_);
+  const std::vector<int32_t> added(unsaved.begin(), unsaved.end());
+  index_.clear();
+  index_.append(stored);
+  num_unsaved_ = 0;
+  for (auto begin = added.begin(); begin != added.end();) {
+    const auto end = std::find(begin, added.end(), LookupIndex::kNone);
+    add({begin, end});
+    begin = end == added.end() ? end : end + 1;
+  }
 }
 
 void LookupStore::save() {
-  if (!is_changed_) return;
+  if (num_unsaved_ == 0) return;
+  const FileLock lock(path_);
+  take_others_texts();
   const std::span<const int32_t> ids = index_.tokens();
   const std::string_view bytes(reinterpret_cast<const char*>(ids.data()), ids.size_bytes());
   std::string content(kMagic);
   content += tokenizer_hash_;
-  content += hash_of(bytes);
+  const std::string hash = hash_of(bytes);
+  content += hash;
   content += '\n';
   content += bytes;
   write_file(path_, content);
-  is_changed_ = false;
+  known_hash_ = hash;
+  num_unsaved_ = 0;
 }
 
 }  // namespace pilotfish

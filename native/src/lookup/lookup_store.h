@@ -28,19 +28,24 @@ class LookupStore {
   // Adds a text, or as much of its end as fits; the earliest texts make room for it. A text that the store has at its
   // end already is not added again.
   void add(std::span<const int32_t> text) noexcept;
-  // Writes the file anew if a text was added since. Throws PF_FILE_MISSING when it cannot be written.
+  // Writes the file anew if a text was added since. Texts that other processes have put there meanwhile stay before the
+  // added ones, also in memory, as far as there is room. Throws PF_FILE_MISSING when it cannot be written, and what the
+  // constructor throws where the file has become another one; it stays then.
   void save();
 
  private:
   static int32_t max_tokens(uint64_t max_bytes) noexcept;
-  void load(const std::string& content);
+  // The ids of a file's content, in scratch_.
+  std::span<const int32_t> read_ids(const std::string& content);
+  void take_others_texts();
 
   const std::filesystem::path path_;
   const std::string tokenizer_hash_;
   const int32_t num_ids_;
   LookupIndex index_;
   std::vector<int32_t> scratch_;  // [max_tokens] texts that stay when others go
-  bool is_changed_ = false;
+  size_t num_unsaved_ = 0;        // tokens at the end that the file does not have
+  std::string known_hash_;        // of the ids in the file when it was last read or written
 };
 
 }  // namespace pilotfish

@@ -1,6 +1,6 @@
 #include "model/head.h"
 
-#include "bundle/bundle_files.h"
+#include "bundle/graph_check.h"
 #include "memory/cuda_memory_plan.h"
 
 namespace pilotfish {
@@ -33,11 +33,12 @@ Head::Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, c
                 .tensors = entry_.tensors,
                 .repacked_bytes = cuda_repacked_bytes(entry_)},
                &target.weights()) {
-  for (const auto& [role, file] : entry_.graphs) check_file(folder_, file);
+  for (const auto& [role, file] : entry_.graphs) graphs_[role] = read_graph(folder_, file, weights_of(entry_));
 }
 
 std::unique_ptr<Session> Head::open_session(std::string_view role, const CudaPassLimits& limits) const {
   Session::Graph graph{.file = folder_ / entry_.graphs.find(role)->second.file,
+                       .bytes = graphs_.find(role)->second,
                        .initializers = {},
                        .num_threads = num_threads_,
                        .limits = limits,

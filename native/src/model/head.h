@@ -32,7 +32,10 @@ class Head {
   // have ended its load.
   std::unique_ptr<Session> open_session(std::string_view role, const CudaPassLimits& limits) const;
   // Frees what only loading needed, once all sessions are open.
-  void end_load() { weights_.end_load(); }
+  void end_load() {
+    weights_.end_load();
+    graphs_.clear();
+  }
 
  private:
   const std::shared_ptr<const Ort> ort_;
@@ -42,6 +45,7 @@ class Head {
   const int32_t num_threads_;
   const Model& target_;
   Weights weights_;
+  std::map<std::string, std::string, std::less<>> graphs_;  // checked bytes, by role
 };
 
 }  // namespace pilotfish

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "bundle/bundle_files.h"
+#include "bundle/graph_check.h"
 #include "memory/cuda_memory_plan.h"
 #include "memory/kv_blocks.h"
 #include "model/head.h"
@@ -34,8 +34,9 @@ Model::Loaded Model::load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDe
                                                          .tensors = entry.tensors,
                                                          .repacked_bytes = cuda_repacked_bytes(entry)},
                                            nullptr);
-  check_file(folder, entry.graph);
+  const std::string bytes = read_graph(folder, entry.graph, weights_of(entry));
   Session::Graph graph{.file = folder / entry.graph.file,
+                       .bytes = bytes,
                        .initializers = {},
                        .num_threads = limits.num_threads,
                        .limits = cuda_limits(limits),

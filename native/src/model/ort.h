@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,7 +58,9 @@ class Ort {
   void check_cuda_placement(const OrtSession* session, const std::string& path) const;
   // Options of runs that do not wait for the device.
   OrtRunOptionsPtr unsynchronised_run() const;
-  OrtSessionPtr create_session(const std::string& path, const OrtSessionOptions* options) const;
+  // Of a graph whose bytes are at hand, not read again; `path` is where they are from. Adds to the options.
+  OrtSessionPtr create_session(const std::filesystem::path& path, std::string_view bytes,
+                               OrtSessionOptions* options) const;
   OrtIoBindingPtr create_binding(OrtSession* session) const;
   // A tensor over the caller's memory, which must outlive it.
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,

@@ -160,8 +160,6 @@ inline constexpr Function<147, OrtStatus*(OrtThreadingOptions*, int num_threads)
 inline constexpr Function<148, OrtStatus*(OrtThreadingOptions*, int num_threads)> SetGlobalInterOpNumThreads;
 
 // Sessions
-inline constexpr Function<7, OrtStatus*(const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**)>
-    CreateSession;
 inline constexpr Function<8, OrtStatus*(const OrtEnv*, const void* model, size_t num_bytes, const OrtSessionOptions*,
                                         OrtSession**)>
     CreateSessionFromArray;

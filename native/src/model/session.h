@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/cuda_device.h"
@@ -32,7 +33,8 @@ class Session {
     const OrtValue* value;
   };
   struct Graph {
-    std::filesystem::path file;
+    std::filesystem::path file;  // whose checked bytes are
+    std::string_view bytes;
     std::vector<Initializer> initializers;
     int32_t num_threads;    // on the CPU
     CudaPassLimits limits;  // on a device, as are
