@@ -64,6 +64,11 @@ def cpu_kernels() -> str:
     return _text(name)
 
 
+def cpu_cores() -> int:
+    """Threads that an engine takes by default: physical cores, or fewer where a container's CPU quota is less."""
+    return int(lib.pf_cpu_cores())
+
+
 def ort_version(ort_library: str) -> str:
     """Version of the ONNX Runtime library at a path."""
     buffer = ffi.new("char[]", _ORT_VERSION_BYTES)

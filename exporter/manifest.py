@@ -137,6 +137,7 @@ class Manifest:
     chat_template: str | None
     models: dict[str, ModelEntry]
     head: HeadEntry | None = None
+    tool_template: str | None = None
 
     def to_json(self) -> str:
         """The text of manifest.json."""

@@ -127,7 +127,9 @@ def _write(
         )
     progress.stage("write manifest", 1)
     entry = _tokenizer_entry(folder, tokenizer)
-    manifest = Manifest(_versions(), entry, tokenizer.chat_template, models, head_entry)
+    manifest = Manifest(
+        _versions(), entry, tokenizer.chat_template, models, head_entry, tool_template=tokenizer.tool_template
+    )
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     progress.advance()
     return manifest, tuple(model_summary(name, model, models[name]) for name, model in exported.items()), head_summary

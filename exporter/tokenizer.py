@@ -40,13 +40,15 @@ class TokenizerInfo:
     pad_id: int | None
     add_bos: bool
     chat_template: str | None
+    tool_template: str | None = None  # the template for conversations with tools, where the checkpoint has one of its own
 
 
 def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig) -> TokenizerInfo | None:
     """Reads the tokenizer beside a checkpoint or inside a GGUF file; None if the checkpoint has none.
 
     Raises:
-        TokenizerError: a slow-only tokenizer, no end-of-sequence id, or an unknown splitting rule in a GGUF.
+        TokenizerError: a slow-only tokenizer, no end-of-sequence id, an unknown splitting rule in a GGUF, or named chat
+            templates without a default one.
     """
     tokenizer = _read(folder, gguf_file)
     if tokenizer is None:
@@ -59,7 +61,7 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
     eos_ids = _eos_ids(folder, gguf_file, config, tokenizer.eos_token_id)
     if not eos_ids:
         raise TokenizerError(f"{folder} names no end-of-sequence token in its config, generation config or tokenizer")
-    template = tokenizer.chat_template
+    chat_template, tool_template = _templates(folder, tokenizer.chat_template)
     return TokenizerInfo(
         json_text=backend.to_str(),
         size=backend.get_vocab_size(with_added_tokens=True),
@@ -67,8 +69,19 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
         eos_ids=eos_ids,
         pad_id=tokenizer.pad_token_id,
         add_bos=_adds_bos(backend, tokenizer.bos_token_id),
-        chat_template=template if isinstance(template, str) else None,
+        chat_template=chat_template,
+        tool_template=tool_template,
     )
+
+
+def _templates(folder: str, templates: str | dict[str, str] | None) -> tuple[str | None, str | None]:
+    """The chat template, and the one for conversations with tools: a checkpoint may have a list of named templates."""
+    if not isinstance(templates, dict):
+        return templates, None
+    if "default" not in templates:
+        names = ", ".join(sorted(templates))
+        raise TokenizerError(f'{folder} has the chat templates {names} and none named "default"; name one of them so')
+    return templates["default"], templates.get("tool_use")
 
 
 def _read(folder: str, gguf_file: str | None) -> Any:

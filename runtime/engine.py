@@ -69,7 +69,7 @@ class Engine:
         Args:
             bundle: the folder that ``pilotfish export`` wrote.
             device: "cpu", "cuda" or, to choose one of several GPUs, "cuda:1".
-            threads: threads of a pass; None takes one a physical core.
+            threads: threads of a pass; None takes one a physical core, and no more than a CPU quota allows.
             memory_budget: bytes for everything, as 6442450944 or "6GiB"; None sets no limit.
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.

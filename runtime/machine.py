@@ -22,7 +22,7 @@ def describe_machine(device: str = "cpu") -> dict[str, str | int]:
     facts: dict[str, str | int] = {"gpu": gpu_name(chosen.number)} if chosen.kind is Device.CUDA else {}
     return facts | {
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": calls.cpu_cores(),
         "memory_bytes": memory_bytes("MemTotal"),
         "kernels": calls.cpu_kernels(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -38,6 +38,14 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def describe_cores() -> str:
+    """The threads that an engine takes by default, beside the processors that the system shows where these are more."""
+    usable, shown = calls.cpu_cores(), len(os.sched_getaffinity(0))
+    if usable == shown:
+        return str(usable)
+    return f"{usable} to be used, of {shown} processors (threads of one core, or a CPU quota, take the rest)"
 
 
 def memory_bytes(key: str) -> int:

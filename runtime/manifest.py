@@ -88,6 +88,8 @@ class Manifest:
     chat_template: str | None
     models: tuple[ModelEntry, ...]
     head: HeadEntry | None = None
+    tool_template: str | None = None
+    """The chat template for conversations with tools; None: ``chat_template`` serves them too."""
 
 
 def read_manifest(bundle: str | Path) -> Manifest:
@@ -165,6 +167,7 @@ def _parse(bundle: Path, content: dict[str, Any]) -> Manifest:
         chat_template=content["chat_template"],
         models=tuple(_parse_model(role, entry) for role, entry in content["models"].items()),
         head=None if content.get("head") is None else _parse_head(content["head"]),
+        tool_template=content.get("tool_template"),
     )
 
 

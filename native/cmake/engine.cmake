@@ -2,6 +2,7 @@
 set(pilotfish_engine_sources
   src/api.cpp
   src/status.cpp
+  src/cores.cpp
   src/options.cpp
   src/sampling/sampling_options.cpp
   src/bundle/sha256.cpp
@@ -99,6 +100,7 @@ set(pilotfish_engine_tests
   calibration_test
   confidence_rates_test
   controller_test
+  cores_test
   cuda_library_test
   device_round_test
   draft_memory_test

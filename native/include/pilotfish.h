@@ -99,7 +99,7 @@ typedef struct {
   uint32_t struct_size;
   int32_t device;          /* pf_device */
   const char* ort_library; /* path of libonnxruntime.so.*, 1.22 or newer; `pilotfish doctor` shows that of the wheel */
-  int32_t num_threads;     /* 0: one a physical core this process may use */
+  int32_t num_threads;     /* 0: pf_cpu_cores() */
   int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
   int32_t max_draft_tokens;       /* largest num_draft_tokens of a request, 0..63 */
   int32_t prefill_chunk;          /* prompt rows a pass, 1..4096; 0: 256, on a GPU 512, down to 64 if the budget asks */
@@ -299,6 +299,9 @@ PF_API const char* pf_last_error(void);
 /* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
  * PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
+/* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU quota
+ * of its control groups (a container's limit) is worth fewer. */
+PF_API int32_t pf_cpu_cores(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
 /* Describes GPU device_index, and measures its memory bandwidth (some milliseconds) unless `measure` is 0.
@@ -307,7 +310,7 @@ PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t ca
 PF_API pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_t measure,
                                   pf_cuda_info* info_out);
 
-/* The CPU, a thread a core, the model's context (at most 4096), chunks of 256 rows, one request at a time with up to 8
+/* The CPU, a thread for each of pf_cpu_cores(), the model's context (at most 4096), chunks of 256 rows, one request at a time with up to 8
  * drafted tokens, no budget, PF_CALIBRATION_KEPT in no folder, a draft window of 512, no store (4 MiB once one is
  * named). ort_library is left to the program. */
 PF_API void pf_engine_options_init(pf_engine_options* options);

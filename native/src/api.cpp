@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch.h"
+#include "cores.h"
 #include "device/cuda_info.h"
 #include "engine.h"
 #include "instruction_set.h"
@@ -45,6 +46,12 @@ const char* pf_cpu_kernels(void) {
   const char* name = nullptr;
   guard([&] { name = pilotfish::instruction_set_name(pilotfish::instruction_set()); });
   return name;
+}
+
+int32_t pf_cpu_cores(void) {
+  int32_t num_cores = 1;
+  guard([&] { num_cores = pilotfish::num_usable_cores(); });
+  return num_cores;
 }
 
 pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity) {

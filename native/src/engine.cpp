@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bundle/bundle_files.h"
+#include "cores.h"
 #include "device/cuda_library.h"
 #include "drafters/make_head_drafter.h"
 #include "instruction_set.h"
@@ -20,7 +21,7 @@ namespace {
 pf_engine_options resolved(pf_engine_options options) {
   check_options(options);
   instruction_set();  // a wrong choice in the environment shows here instead of in the first pass
-  if (options.num_threads == 0) options.num_threads = num_physical_cores();
+  if (options.num_threads == 0) options.num_threads = num_usable_cores();
   return options;
 }
 

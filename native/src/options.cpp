@@ -1,9 +1,5 @@
 #include "options.h"
 
-#include <sched.h>
-
-#include <fstream>
-#include <set>
 #include <string>
 
 #include "lookup/lookup_store.h"
@@ -206,21 +202,6 @@ int32_t max_together(const pf_engine_options& options) noexcept {
 
 int32_t max_verified_rows(const pf_engine_options& options) noexcept {
   return options.max_draft_tokens + max_together(options);
-}
-
-int32_t num_physical_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-  std::set<std::string> cores;  // a core is known by the list of its siblings
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
-    std::string siblings;
-    if (!std::getline(file, siblings)) siblings = std::to_string(cpu);
-    cores.insert(siblings);
-  }
-  return cores.empty() ? 1 : static_cast<int32_t>(cores.size());
 }
 
 }  // namespace pilotfish

@@ -26,7 +26,4 @@ int32_t max_verified_rows(const pf_engine_options& options) noexcept;
 
 inline constexpr int32_t kMostTogether = 16;
 
-// Physical cores among the processors that this process may run on.
-int32_t num_physical_cores();
-
 }  // namespace pilotfish

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import typer
 
 from pilotfish.bindings import PilotfishError, calls, library_path
 from pilotfish.runtime.gpu import describe_gpus
-from pilotfish.runtime.machine import cpu_name, huge_pages, memory_bytes, package_versions
+from pilotfish.runtime.machine import cpu_name, describe_cores, huge_pages, memory_bytes, package_versions
 from pilotfish.runtime.memory import format_bytes
 from pilotfish.runtime.ort import ort_library
 
@@ -23,7 +21,7 @@ def doctor(json_file: Json = None) -> None:
     facts = {
         "libpilotfish": f"{calls.version()} {library_path()}",
         "processor": cpu_name(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": describe_cores(),
         "CPU kernels": calls.cpu_kernels(),
         "memory": f"{format_bytes(memory_bytes('MemAvailable'))} free of {format_bytes(memory_bytes('MemTotal'))}",
         "huge pages": huge_pages(),

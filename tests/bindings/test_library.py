@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +34,10 @@ def test_only_the_api_is_exported() -> None:
 
 def test_kernels_are_named() -> None:
     assert calls.cpu_kernels() in ("avx512vnni", "avx2", "portable")
+
+
+def test_cores_are_counted() -> None:
+    assert 1 <= calls.cpu_cores() <= len(os.sched_getaffinity(0))
 
 
 def test_the_module_prints_the_compilers_flags() -> None:

@@ -109,6 +109,7 @@ int main(void) {
 
   check(strcmp(pf_version(), PF_VERSION) == 0, "the library's version is the header's");
   check(strlen(pf_cpu_kernels()) > 0, "pf_cpu_kernels names an instruction set");
+  check(pf_cpu_cores() >= 1, "pf_cpu_cores counts at least one");
 
   pf_engine_options_init(&engine_options);
   pf_generate_options_init(&generate_options);
