@@ -40,7 +40,7 @@ class TokenizerInfo:
     pad_id: int | None
     add_bos: bool
     chat_template: str | None
-    tool_template: str | None = None  # the template for conversations with tools, where the checkpoint has one of its own
+    tool_template: str | None = None  # for conversations with tools, where the checkpoint has one of its own
 
 
 def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig) -> TokenizerInfo | None:

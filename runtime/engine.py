@@ -14,7 +14,7 @@ from .conversation import check_when_full, fit_conversation
 from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, engine_options
 from .manifest import Manifest, read_manifest
 from .messages import check_messages
-from .option_checks import check_int, check_sequence, prompt_array, require
+from .option_checks import check_flag, check_int, check_sequence, prompt_array, require
 from .options import INT32_MAX, GenerateKeywords, GenerateOptions
 from .ort import ort_for
 from .rounds import MOST_TOGETHER, Rounds
@@ -25,7 +25,7 @@ from .token_stream import TokenStream
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -105,7 +105,10 @@ class Engine:
         # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
         self._rounds = Rounds(min(num_sequences, MOST_TOGETHER) if options.device is Device.CPU else 1)
         self._lock = self._rounds.lock
-        self._chat_template = ChatTemplate(self._manifest.chat_template, self._tokenizer.special_tokens())
+        special = self._tokenizer.special_tokens()
+        self._chat_template = ChatTemplate(self._manifest.chat_template, special)
+        own = self._manifest.tool_template
+        self._tool_template = self._chat_template if own is None else ChatTemplate(own, special)
         self._info = calls.engine_info(self._handle)
         self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)
         self._constraints = Constraints(self._tokenizer, self._num_ids, self._manifest.tokenizer.eos_ids)
@@ -169,6 +172,8 @@ class Engine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
         when_full: str = "error",
         **options: Unpack[GenerateKeywords],
     ) -> Result:
@@ -176,7 +181,12 @@ class Engine:
 
         Args:
             messages: {"role", "content"}, and whatever else the bundle's chat template reads, such as tool_calls.
-            tools: JSON schemas of the functions the model may call, for the template.
+            tools: JSON schemas of the functions the model may call, for the template, or for the bundle's own template
+                for conversations with tools.
+            template_variables: what else the template reads, such as {"enable_thinking": False}; one that it does not
+                read is an error.
+            parse_special: whether special tokens that messages spell, such as <|im_end|>, become those tokens; by
+                default they are text, so that no message can end its turn or begin another.
             when_full: "error" refuses a conversation that does not fit the context; "drop_oldest" forgets its oldest
                 turns, but no instructions, until max_new_tokens or a quarter of the context are left for the answer.
             options: generate()'s, as are the errors.
@@ -185,7 +195,14 @@ class Engine:
             InvalidArgumentError: the template refuses the messages.
             UnsupportedError: the bundle has no chat template.
         """
-        with self.stream_chat(messages, tools=tools, when_full=when_full, **options) as stream:
+        with self.stream_chat(
+            messages,
+            tools=tools,
+            template_variables=template_variables,
+            parse_special=parse_special,
+            when_full=when_full,
+            **options,
+        ) as stream:
             return stream.result()
 
     def stream_chat(
@@ -193,12 +210,19 @@ class Engine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
         when_full: str = "error",
         **options: Unpack[GenerateKeywords],
     ) -> TokenStream:
         """Answer a conversation and yield one Event a token; arguments and errors are chat()'s."""
         checked = GenerateOptions(**options)
-        ids, num_dropped = self._fit_chat(messages, tools, when_full, checked.max_new_tokens)
+        ids, num_dropped = self._fit_chat(
+            partial(self.encode_chat, tools=tools, template_variables=template_variables, parse_special=parse_special),
+            messages,
+            when_full,
+            checked.max_new_tokens,
+        )
         return self._open(ids, checked, num_dropped)
 
     def astream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> AsyncTokenStream:
@@ -210,12 +234,19 @@ class Engine:
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
         when_full: str = "error",
         **options: Unpack[GenerateKeywords],
     ) -> AsyncTokenStream:
         """stream_chat() for asyncio, as astream() is stream()."""
         checked = GenerateOptions(**options)
-        ids, num_dropped = self._fit_chat(messages, tools, when_full, checked.max_new_tokens)
+        ids, num_dropped = self._fit_chat(
+            partial(self.encode_chat, tools=tools, template_variables=template_variables, parse_special=parse_special),
+            messages,
+            when_full,
+            checked.max_new_tokens,
+        )
         return self._open_async(ids, checked, num_dropped)
 
     def encode(self, text: str) -> list[int]:
@@ -223,10 +254,18 @@ class Engine:
         return self._tokenizer.encode(text)
 
     def encode_chat(
-        self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
     ) -> list[int]:
         """Token ids of a conversation, through the bundle's chat template, up to where the answer begins."""
-        return self._tokenizer.encode_rendered(self._chat_template.render(messages, tools))
+        template = self._tool_template if tools else self._chat_template
+        check_flag("parse_special", parse_special)
+        marked = None if parse_special else self._tokenizer.marked
+        return self._tokenizer.encode_chat(template.render(messages, tools, template_variables, marked=marked))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids; special tokens are left out.
@@ -296,14 +335,14 @@ class Engine:
         return self.encode(prompt) if isinstance(prompt, str) else prompt
 
     def _fit_chat(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, when_full: str, room: int
+        self, encode: Callable[[Sequence[Message]], list[int]], messages: Sequence[Message], when_full: str, room: int
     ) -> tuple[list[int], int]:
         check_when_full(when_full)
         check_messages(messages)
         if when_full == "error":
-            return self.encode_chat(messages, tools=tools), 0
+            return encode(messages), 0
         limit = self._info.max_context - min(room, self._info.max_context // 4)
-        return fit_conversation(messages, lambda kept: self.encode_chat(kept, tools=tools), limit)
+        return fit_conversation(messages, encode, limit)
 
     def _open(
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
@@ -12,6 +12,7 @@ from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, Inter
 
 from .bundle_files import NotABundleFileError, read_bundle_file
 from .option_checks import check_encodable, require
+from .spelled_tokens import MARK, SpelledTokens
 from .tokenizer_checks import check_tokenizer
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Tokenizer:
         }
         """Of the tokens that decode() leaves out, by their spelling."""
         self._special_ids = frozenset(self.special_ids.values())
+        self._spelled = SpelledTokens(self.to_json(), self.special_ids)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with the bundle's begin-of-text id where its model expects one; errors as below."""
@@ -76,6 +78,18 @@ class Tokenizer:
         check_encodable("the text", text)
         with _as_pilotfish_errors(InternalError, "the tokenizer failed"):
             return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def marked(self, message: Any) -> Any:
+        """A message whose spellings of special tokens encode_chat() takes for text; see spelled_tokens."""
+        return self._spelled.marked(message)
+
+    def encode_chat(self, text: str) -> list[int]:
+        """encode_rendered() of a conversation that may have such messages."""
+        if MARK not in text:
+            return self.encode_rendered(text)
+        check_encodable("the text", text)
+        with _as_pilotfish_errors(InternalError, "the tokenizer failed"):
+            return self._spelled.encode(text)
 
     def to_json(self) -> str:
         """The tokenizer.json."""

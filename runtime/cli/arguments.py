@@ -12,7 +12,9 @@ from .console import check_json
 
 Bundle = Annotated[str, typer.Argument(metavar="BUNDLE", help="Folder that `pilotfish export` wrote.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or, to choose one of several GPUs, cuda:1.")]
-Threads = Annotated[int | None, typer.Option(help="Threads of a pass; default: one a physical core, at most the CPU quota.")]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads of a pass; default: one a physical core, at most the CPU quota.")
+]
 MemoryBudget = Annotated[str | None, typer.Option(help="Memory for everything, such as 6GiB; default: no limit.")]
 MaxContext = Annotated[
     int | None, typer.Option(help="Tokens of prompt and output together; default: the model's limit, at most 4096.")
