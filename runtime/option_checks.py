@@ -41,9 +41,8 @@ def is_greedy(temperature: float) -> bool:
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:
     """The prompt as the engine takes it; InvalidArgumentError if it is empty or names an id outside the vocabulary."""
-    require(
-        "the prompt", ids, isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes)), "token ids"
-    )
+    is_sequence = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))
+    require("the prompt", ids, is_sequence, "a non-empty text or sequence of token ids")
     try:
         array = np.asarray(ids)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:  # rows of several lengths, and the like

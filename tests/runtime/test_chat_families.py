@@ -76,9 +76,8 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "text in parts": [say("user", [{"type": "text", "text": " Look: "}, {"type": "text", "text": "this"}])],
 }
 WITH_TOOLS = ("tools", "a tool's answer")
-# What a template loses where its family is not among these: a thought, a message, a call.
+# What a template loses where its family is not among these: a message, a call.
 LOST = {
-    "thoughts": ("qwen3",),
     "a role of its own": (
         *("chatml", "command_r", "gemma2", "gemma3", "granite3", "hermes", "llama2", "llama3_1", "mistral", "olmo2"),
         *("phi4", "smollm2", "vicuna"),

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tokenizer_entries import manifest_of
 
 from pilotfish.bindings import BundleCorruptError
 from pilotfish.runtime.tokenizer_checks import check_tokenizer, why_not_regex
@@ -66,12 +67,9 @@ def test_what_public_models_split_by_is_taken(regex: str) -> None:
 
 
 def test_a_bundles_tokenizer_is_checked_and_neither_clips_nor_pads(tiny_bundle: Path, tmp_path: Path) -> None:
-    import dataclasses
 
-    from pilotfish.runtime.manifest import read_manifest
     from pilotfish.runtime.tokenizer import Tokenizer
 
-    manifest = read_manifest(tiny_bundle)
     content = json.loads((tiny_bundle / "tokenizer.json").read_text())
     content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     content["padding"] = {
@@ -83,10 +81,10 @@ def test_a_bundles_tokenizer_is_checked_and_neither_clips_nor_pads(tiny_bundle: 
         "pad_token": "!",
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    tokenizer = Tokenizer(dataclasses.replace(manifest, path=tmp_path))
+    tokenizer = Tokenizer(manifest_of(tmp_path, 258, 256, (257,), add_bos=False))
     assert len(tokenizer.encode_rendered("hi")) == 2
     assert len(tokenizer.encode_rendered("x" * 100)) == 100
     content["normalizer"] = {"type": "Sequence", "normalizers": [DOUBLING] * 60}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(BundleCorruptError, match="times as long"):
-        Tokenizer(dataclasses.replace(manifest, path=tmp_path))
+        Tokenizer(manifest_of(tmp_path, 258, 256, (257,), add_bos=False))
