@@ -29,6 +29,9 @@ _KEPT = {
     "IQ4_NL": "int8",
     "IQ4_XS": "int8",  # but for the rounding of its scales
     "MXFP4": "int8",
+    "W4": "int4",  # these are of prequantised folders
+    "W4 WITH ZEROS": "int4_asym",  # but for the rounding of scale times zero
+    "W8": "int8",
 }
 # and these are quantised anew.
 _NEAREST = {
@@ -37,14 +40,20 @@ _NEAREST = {
     "Q5_1": "int8",
     "Q5_K": "int8",
     "Q6_K": "int8",
+    "W8 WITH ZEROS": "int8",
+    "W4 IN ANY ORDER": "int8",  # groups of columns that are not beside each other
+    "W8 IN ANY ORDER": "int8",
+    "FP8": "int8",
+    "NF4": "int8",
 }
 _FORMAT_OF = {**_KEPT, **_NEAREST}
 _FINER = ("int4", "int4_asym", "int8", "f16", "f32")  # a matrix of several types takes the finest of their formats
 _FOUR_BIT = ("int4", "int4_asym")
 _BESIDE_BLOCKS = "f16"  # of a plain matrix among blocks
 _EXACT = {
-    *((kind, name) for kind, name in _KEPT.items() if kind not in ("Q4_K", "IQ4_XS")),
-    *(("Q4_0", name) for name in ("int4_asym", "int8")),
+    *((kind, name) for kind, name in _KEPT.items() if kind not in ("Q4_K", "IQ4_XS", "W4 WITH ZEROS")),
+    *((kind, name) for kind in ("Q4_0", "W4") for name in ("int4_asym", "int8")),
+    ("W4 WITH ZEROS", "int8"),
     *(("F16", name) for name in ("f16", "f32")),
     ("F32", "f32"),
 }

@@ -15,6 +15,7 @@ from . import smollm2
 from .errors import CheckpointError, UnsupportedModelError
 from .files import sha256_of
 from .gguf import GgufReference, GgufSource, open_gguf, read_config
+from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
 from .sources import SafetensorsSource, WeightSource
 from .tokenizer import TokenizerInfo, load_gguf_tokenizer, load_tokenizer
@@ -35,6 +36,7 @@ class Checkpoint:
     tokenizer: TokenizerInfo | None
     licence: str | None
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
+    prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
 
     def source(self, model: PreTrainedModel) -> WeightSource:
         """Opens the tensors under the names of `model`'s state dict.
@@ -44,7 +46,8 @@ class Checkpoint:
         """
         if self.path.is_file():
             return GgufSource(self.path, model)
-        return SafetensorsSource(self.path)
+        folder = SafetensorsSource(self.path)
+        return folder if self.prequantised is None else PrequantisedSource(folder, self.prequantised)
 
     def second_reading(self) -> SecondReading | None:
         """The model read by another way than `source` does, where there is one: for GGUF files of known kinds."""
@@ -67,7 +70,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         path = smollm2.fetch_default_target(smollm2.default_cache()) if name == smollm2.NAME else _download(name)
     if path.is_file():
         return _load_gguf(path)
-    config = _folder_config(path)
+    config, prequantised = _folder_config(path)
     return Checkpoint(
         id=path.name if path == Path(name) else name,
         path=path,
@@ -75,6 +78,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         tokenizer=load_tokenizer(path, config),
         licence=_hub_licence(path),
         sha256=sha256_of(single) if (single := path / "model.safetensors").is_file() else None,
+        prequantised=prequantised,
     )
 
 
@@ -90,20 +94,23 @@ def _load_gguf(path: Path) -> Checkpoint:
     )
 
 
-def _folder_config(folder: Path) -> PretrainedConfig:
+def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None]:
+    """A folder's configuration, without what it says about quantisation, and how that reads."""
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(f"{folder} has no readable model configuration: {reason}") from error
-    return _checked(config, folder)
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return _checked(config, folder), None
+    del config.quantization_config
+    return _checked(config, folder), read_method(dict(settings), str(folder))
 
 
 def _checked(config: PretrainedConfig, where: Path) -> PretrainedConfig:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
-    if getattr(config, "quantization_config", None):
-        raise UnsupportedModelError(f"{where} is already quantised; export the unquantised checkpoint or a GGUF file")
     check_rope_type(config)
     return config
 

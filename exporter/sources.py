@@ -69,6 +69,18 @@ class SafetensorsSource:
         tensor: torch.Tensor = self._files[stored].get_tensor(stored)
         return np.asarray(tensor.to(torch.float32).numpy())
 
+    def read_stored(self, name: str) -> Array:
+        """A tensor in its own type, where numpy has that; else as f32.
+
+        Raises:
+            CheckpointError: there is no such tensor.
+        """
+        stored = self._stored_name(name)
+        if stored is None:
+            raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
+        tensor: torch.Tensor = self._files[stored].get_tensor(stored)
+        return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
+
     def read_blocks(self, name: str, format_name: str) -> None:
         """Safetensors hold no blocks."""
 
