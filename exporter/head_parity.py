@@ -54,15 +54,18 @@ def check_head_parity(
     stored = StoredWeights(head.plan, tensors)
     inputs = {tap: torch.from_numpy(stream) for tap, stream in streams.items()}
     readers = ((stored.read, stored.read_head), (head.source.read, head.source.read))
-    differences = []
+    logits = []
     for read, read_output in readers:
         expected = TorchHead(checkpoint, parts, read, read_output).logits(inputs, torch.tensor(ids)).numpy()
         kept = head.plan.logit_ids
         if kept is not None and expected.shape[1] > len(kept):  # the original weights score all ids
             expected = expected[:, list(kept)]
-        differences.append(compare(expected, exported))
+        logits.append(expected)
         advance()
-    parity = Parity(*differences[0], *differences[1], float(len(ids)))
+    same, original = logits
+    parity = Parity(
+        *compare(same, exported), *compare(original, exported), *compare(original, same)[2:], float(len(ids))
+    )
     check_integers("head", parity, {weight.format for weight in head.plan.weights.values()}, cache_dtype)
     return parity
 

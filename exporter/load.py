@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
@@ -13,9 +14,14 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from . import smollm2
 from .errors import CheckpointError, UnsupportedModelError
 from .files import sha256_of
+from .gguf import GgufReference, GgufSource, open_gguf, read_config
+from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
-from .sources import GgufSource, SafetensorsSource, WeightSource, open_gguf
-from .tokenizer import TokenizerInfo, load_tokenizer
+from .sources import SafetensorsSource, WeightSource
+from .tokenizer import TokenizerInfo, load_gguf_tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from .parity import SecondReading
 
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
 
@@ -30,6 +36,7 @@ class Checkpoint:
     tokenizer: TokenizerInfo | None
     licence: str | None
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
+    prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
 
     def source(self, model: PreTrainedModel) -> WeightSource:
         """Opens the tensors under the names of `model`'s state dict.
@@ -37,7 +44,17 @@ class Checkpoint:
         Raises:
             CheckpointError: the file is not readable.
         """
-        return GgufSource(self.path, model) if self.path.is_file() else SafetensorsSource(self.path)
+        if self.path.is_file():
+            return GgufSource(self.path, model)
+        folder = SafetensorsSource(self.path)
+        return folder if self.prequantised is None else PrequantisedSource(folder, self.prequantised)
+
+    def second_reading(self) -> SecondReading | None:
+        """The model read by another way than `source` does, where there is one: for GGUF files of known kinds."""
+        if not self.path.is_file():
+            return None
+        file = open_gguf(self.path)
+        return GgufReference(file.parts) if GgufReference.knows(file.architecture) else None
 
 
 def load_checkpoint(name: str) -> Checkpoint:
@@ -53,35 +70,47 @@ def load_checkpoint(name: str) -> Checkpoint:
         path = smollm2.fetch_default_target(smollm2.default_cache()) if name == smollm2.NAME else _download(name)
     if path.is_file():
         return _load_gguf(path)
-    config = _config(str(path), None)
+    config, prequantised = _folder_config(path)
     return Checkpoint(
         id=path.name if path == Path(name) else name,
         path=path,
         config=config,
-        tokenizer=load_tokenizer(str(path), None, config),
+        tokenizer=load_tokenizer(path, config),
         licence=_hub_licence(path),
         sha256=sha256_of(single) if (single := path / "model.safetensors").is_file() else None,
+        prequantised=prequantised,
     )
 
 
 def _load_gguf(path: Path) -> Checkpoint:
-    fields = open_gguf(path).fields
-    folder, file = str(path.parent), path.name
-    config = _config(folder, file)
-    licence = fields["general.license"].contents() if "general.license" in fields else None
-    return Checkpoint(path.name, path, config, load_tokenizer(folder, file, config), licence, sha256_of(path))
+    file = open_gguf(path)
+    return Checkpoint(
+        id=path.name,
+        path=path,
+        config=_checked(read_config(file), path),
+        tokenizer=load_gguf_tokenizer(file),
+        licence=file.fields.get("general.license"),
+        sha256=sha256_of(path) if len(file.parts) == 1 else None,
+    )
 
 
-def _config(folder: str, gguf_file: str | None) -> PretrainedConfig:
-    where = str(Path(folder) / gguf_file) if gguf_file else folder
+def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None]:
+    """A folder's configuration, without what it says about quantisation, and how that reads."""
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+        config: PretrainedConfig = AutoConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        raise CheckpointError(f"{where} has no readable model configuration: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{folder} has no readable model configuration: {reason}") from error
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return _checked(config, folder), None
+    del config.quantization_config
+    return _checked(config, folder), read_method(dict(settings), str(folder))
+
+
+def _checked(config: PretrainedConfig, where: Path) -> PretrainedConfig:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
-    if getattr(config, "quantization_config", None):
-        raise UnsupportedModelError(f"{where} is already quantised; export the unquantised checkpoint or a GGUF file")
     check_rope_type(config)
     return config
 

@@ -90,6 +90,7 @@ class ModelEntry:
     parameters: int
     source: SourceEntry
     parity: dict[str, float]
+    mixture: dict[str, float] = field(default_factory=dict)  # share of the linear layers' weights that a format has
     logit_ids: tuple[int, ...] | None = None  # token of each row of the logits, ascending; None: row j is token j
     taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
     tap_reference: TapReference | None = None

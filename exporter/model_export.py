@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from .bundle import file_entry
 from .errors import OptionError, UnsupportedModelError
-from .formats import FormatDecision, choose_formats, model_formats
+from .formats import FormatDecision, choose_formats
 from .graph_file import write_graph
 from .manifest import FormatsEntry, ModelEntry, SourceEntry
 from .options import DEFAULT_FORMATS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
+    from .losses import Loss
     from .manifest import TapReference
     from .options import ExportOptions
     from .progress import Progress
@@ -53,6 +55,7 @@ class ModelSummary:
     vocab_size: int
     logit_coverage: float | None  # share of the text's tokens that a draft's trimmed head scores
     parity: Parity | None
+    losses: tuple[Loss, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class ExportedModel:
     source: WeightSource
     taps: tuple[int, ...]
     parity: Parity | None  # None: not compared
+    losses: tuple[Loss, ...]  # of matrices that differ from the checkpoint's; empty: none, or not compared
     tap_reference: TapReference | None
 
 
@@ -118,6 +122,7 @@ def export_model(
         source=fused.source,
         taps=taps,
         parity=None,
+        losses=(),
         tap_reference=None,
     )
     if not options.parity:
@@ -153,21 +158,21 @@ def _trace_and_fuse(
     advance()
     plan = fuse(
         graph,
-        model_formats(formats),
+        formats,
         options.cache_dtype,
         int(checkpoint.config.num_hidden_layers),
         logit_ids=None if vocabulary is None else vocabulary.ids,
         taps=taps,
     )
     advance()
-    return _Fused(module, source, formats, graph, plan)
+    return _Fused(module, source, formats.decisions(plan), graph, plan)
 
 
 def _compared(
     exported: ExportedModel, tokenizer: TokenizerInfo, options: ExportOptions, progress: Progress
 ) -> ExportedModel:
     """With what a comparison with torch says."""
-    parity, reference = check_parity(
+    found = check_parity(
         exported.graph_path,
         exported.weights_path,
         exported.plan,
@@ -177,9 +182,10 @@ def _compared(
         ids=parity_ids(tokenizer.json_text, min(options.parity_tokens, exported.max_positions)),
         cache_dtype=options.cache_dtype,
         taps=exported.taps,
+        reread=exported.checkpoint.second_reading(),
         advance=progress.advance,
     )
-    return replace(exported, parity=parity, tap_reference=reference)
+    return replace(exported, parity=found.parity, losses=found.losses, tap_reference=found.tap_reference)
 
 
 def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
@@ -216,13 +222,27 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         max_positions=exported.max_positions,
         sliding_window=windows.pop() if len(windows) == 1 else 0,  # layers that differ keep every token
         cache_dtype=options.cache_dtype,
-        formats=FormatsEntry(gate_up.format, embedding["format"].as_string(), head["format"].as_string()),
+        formats=FormatsEntry(_main_format(plan), embedding["format"].as_string(), head["format"].as_string()),
+        mixture=_mixture(plan),
         parameters=sum(math.prod(plan.shape(name)) for name in used),
         source=SourceEntry(checkpoint.id, checkpoint.sha256, checkpoint.licence),
         parity=asdict(exported.parity) if exported.parity is not None else {},
         taps=exported.taps,
         tap_reference=exported.tap_reference,
     )
+
+
+def _mixture(plan: Plan) -> dict[str, float]:
+    """Share of the weights of linear layers, the output layer aside, that each format has; the largest first."""
+    sizes: Counter[str] = Counter()
+    for name, weight in plan.weights.items():
+        if name not in ("embedding", "lm_head"):
+            sizes[weight.format] += weight.out_features * weight.in_features
+    return {name: round(count / sizes.total(), 4) for name, count in sizes.most_common()}
+
+
+def _main_format(plan: Plan) -> str:
+    return next(iter(_mixture(plan)))
 
 
 def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> ModelSummary:
@@ -244,6 +264,7 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         vocab_size=entry.vocab_size,
         logit_coverage=exported.vocabulary.coverage if exported.vocabulary is not None else None,
         parity=exported.parity,
+        losses=exported.losses,
     )
 
 

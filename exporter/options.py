@@ -42,6 +42,10 @@ class ModelFormats(FormatChoice):
     embedding: str = "int8"
     lm_head: str = "int8"
 
+    def of(self, part: str, _names: tuple[str, ...]) -> str:
+        """The format of a matrix: that of its part."""
+        return str(getattr(self, part))
+
 
 # Where the checkpoint has plain weights. A draft is mostly its vocabulary matrix.
 DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -13,12 +13,13 @@ from tokenizers import Tokenizer
 from .contract import HIDDEN_ROWS, aux_hidden, cache_element, key_cache, value_cache
 from .data_types import DATA_TYPES
 from .errors import OptionError, ParityError
+from .losses import Loss, LossMeter
 from .parity_text import TEXT
-from .reference_model import StoredWeights, torch_logits, torch_streams
+from .reference_model import Reader, StoredWeights, torch_logits, torch_streams
 from .taps_check import check_taps, tap_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from transformers import PretrainedConfig
@@ -49,7 +50,18 @@ class Parity:
     original_mean_difference: float
     original_kl: float
     original_top1_agreement: float
+    weights_kl: float  # torch on the checkpoint's weights against torch on the stored ones: of the weights alone
+    weights_top1_agreement: float
     num_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ParityResult:
+    """What the check found."""
+
+    parity: Parity
+    losses: tuple[Loss, ...]  # empty where the stored weights are the checkpoint's
+    tap_reference: TapReference | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,14 @@ _TOLERANCES = {
 }
 # What the caches' rounding may cost beside exact weights.
 _CACHE_KL = {"f32": 1e-3, "f16": 1e-3, "bf16": 5e-3, "int8": 5e-3, "fp8": 0.03}
+_REREAD_KL = 1e-6  # between two readings of the same weights, in f32
+
+
+class SecondReading(Protocol):
+    """A checkpoint that is read and computed by another way than the exporter's."""
+
+    def logits(self, ids: Sequence[int]) -> Array:
+        """Logits f32 [num_tokens, vocab_size] of one causal pass."""
 
 
 def check_parity(
@@ -81,12 +101,16 @@ def check_parity(
     ids: list[int],
     cache_dtype: str,
     taps: tuple[int, ...] = (),
+    reread: SecondReading | None = None,
     advance: Callable[[], None],
-) -> tuple[Parity, TapReference | None]:
+) -> ParityResult:
     """Runs `ids` three times and compares; with taps, gives torch's values there as a reference.
 
+    reread: where the checkpoint's own logits come from; None: from torch on what the exporter reads.
+
     Raises:
-        ParityError: KL over the tolerance of the coarsest format or cache; the message has the number and the limit.
+        ParityError: KL over the tolerance of the coarsest format or cache, or two readings of the checkpoint that
+            differ; the message has the number and the limit.
         OptionError: onnxruntime or pilotfish's library is not installed.
     """
     exported, *streams = graph_outputs(graph, ids, cache_dtype, ["logits", *map(aux_hidden, taps)])
@@ -95,16 +119,49 @@ def check_parity(
     same, expected_streams = torch_streams(config, stored.read, stored.read_head, ids)
     check_taps(graph.stem, dict(zip(taps, streams, strict=True)), expected_streams)
     advance()
-    original = torch_logits(config, source.read, source.read, ids)
-    if plan.logit_ids is not None:
-        original = original[:, list(plan.logit_ids)]
+    meter = LossMeter(plan, source, weights, tensors)
+    original = _original(graph.stem, plan, same, config=config, read=meter.read, reread=reread, ids=ids)
     advance()
-    parity = Parity(*compare(same, exported), *compare(original, exported), float(len(ids)))
+    parity = Parity(
+        *compare(same, exported), *compare(original, exported), *compare(original, same)[2:], float(len(ids))
+    )
     formats = {weight.format for weight in plan.weights.values()}
     check_integers(graph.stem, parity, formats, cache_dtype)
     limit = max(_CACHE_KL[cache_dtype], *(_TOLERANCES[item].original_kl for item in formats))
     _check(graph.stem, "the original weights", parity.original_kl, limit)
-    return parity, tap_reference(ids, taps, expected_streams) if taps else None
+    return ParityResult(parity, meter.losses(), tap_reference(ids, taps, expected_streams) if taps else None)
+
+
+def _original(
+    name: str,
+    plan: Plan,
+    same: Array,
+    *,
+    config: PretrainedConfig,
+    read: Reader,
+    reread: SecondReading | None,
+    ids: list[int],
+) -> Array:
+    """The checkpoint's own logits. Where a second reading gives them, the exporter's is compared with it.
+
+    Stored weights that already give the same logits show that all was read right. Where quantisation has changed them,
+    torch runs once more on what the exporter reads.
+    """
+
+    def scored(logits: Array) -> Array:
+        return logits if plan.logit_ids is None else logits[:, list(plan.logit_ids)]
+
+    if reread is None:
+        return scored(torch_logits(config, read, read, ids))
+    original = scored(reread.logits(ids))
+    if not compare(original, same)[2] <= _REREAD_KL:
+        kl = compare(original, scored(torch_logits(config, read, read, ids)))[2]
+        if not kl <= _REREAD_KL:
+            raise ParityError(
+                f"{name}'s checkpoint gives other logits when it is read by another way: KL {kl:.4g} nats a token, the "
+                f"limit is {_REREAD_KL:g}; its metadata or tensors are not understood, please report the file"
+            )
+    return original
 
 
 def parity_ids(tokenizer_json: str, num_tokens: int) -> list[int]:

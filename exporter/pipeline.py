@@ -34,6 +34,7 @@ class ExportResult:
     manifest: Manifest
     models: tuple[ModelSummary, ...]
     head: HeadSummary | None
+    warnings: tuple[str, ...] = ()  # about what the checkpoints do not say
 
 
 def export(
@@ -64,7 +65,8 @@ def export(
         manifest, models, head_summary = _write(parts, folder, options, progress)
         size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
-    return ExportResult(out, size, manifest, models, head_summary)
+    warnings = () if parts.tokenizer.warning is None else (parts.tokenizer.warning,)
+    return ExportResult(out, size, manifest, models, head_summary, warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
 from .errors import TokenizerError
-from .sources import open_gguf
+from .gguf import build_tokenizer, stop_ids
 
 if TYPE_CHECKING:
-    from tokenizers.pre_tokenizers import PreTokenizer
+    from pathlib import Path
 
-# The splitting rule each GGUF "tokenizer.ggml.pre" stands for: transformers' reader applies GPT-2's to all of them.
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_SPLITS = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "qwen2": _WORDS.replace("DIGITS", ""),
-    "llama-bpe": _WORDS.replace("DIGITS", "{1,3}"),
-}
+    from .gguf import GgufFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +29,27 @@ class TokenizerInfo:
     add_bos: bool
     chat_template: str | None
     tool_template: str | None = None  # for conversations with tools, where the checkpoint has one of its own
+    warning: str | None = None  # what is not known about it
 
 
-def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig) -> TokenizerInfo | None:
-    """Reads the tokenizer beside a checkpoint or inside a GGUF file; None if the checkpoint has none.
+def load_tokenizer(folder: Path, config: PretrainedConfig) -> TokenizerInfo | None:
+    """Reads the tokenizer beside a checkpoint; None if the checkpoint has none.
 
     Raises:
-        TokenizerError: a slow-only tokenizer, no end-of-sequence id, an unknown splitting rule in a GGUF, or named chat
-            templates without a default one.
+        TokenizerError: a slow-only tokenizer, no end-of-sequence id, or named chat templates without a default one.
     """
-    tokenizer = _read(folder, gguf_file)
+    tokenizer = _read(folder)
     if tokenizer is None:
         return None
     backend: Tokenizer = tokenizer.backend_tokenizer
     backend.no_truncation()  # both are of batches for training; transformers too sets them anew for each call
     backend.no_padding()
-    if gguf_file is not None:
-        _set_split_rule(backend, _gguf_fields(folder, gguf_file))
-    eos_ids = _eos_ids(folder, gguf_file, config, tokenizer.eos_token_id)
-    if not eos_ids:
-        raise TokenizerError(f"{folder} names no end-of-sequence token in its config, generation config or tokenizer")
     chat_template, tool_template = _templates(folder, tokenizer.chat_template)
     return TokenizerInfo(
         json_text=backend.to_str(),
         size=backend.get_vocab_size(with_added_tokens=True),
         bos_id=tokenizer.bos_token_id,
-        eos_ids=eos_ids,
+        eos_ids=_required(_eos_ids(folder, config, tokenizer.eos_token_id), folder),
         pad_id=tokenizer.pad_token_id,
         add_bos=_adds_bos(backend, tokenizer.bos_token_id),
         chat_template=chat_template,
@@ -74,7 +57,7 @@ def load_tokenizer(folder: str, gguf_file: str | None, config: PretrainedConfig)
     )
 
 
-def _templates(folder: str, templates: str | dict[str, str] | None) -> tuple[str | None, str | None]:
+def _templates(folder: Path, templates: str | dict[str, str] | None) -> tuple[str | None, str | None]:
     """The chat template, and the one for conversations with tools: a checkpoint may have a list of named templates."""
     if not isinstance(templates, dict):
         return templates, None
@@ -84,18 +67,42 @@ def _templates(folder: str, templates: str | dict[str, str] | None) -> tuple[str
     return templates["default"], templates.get("tool_use")
 
 
-def _read(folder: str, gguf_file: str | None) -> Any:
-    """The tokenizer as transformers reads it, None if there is none."""
-    files = Path(folder)
-    if gguf_file is not None and "tokenizer.ggml.model" not in _gguf_fields(folder, gguf_file):
+def load_gguf_tokenizer(file: GgufFile) -> TokenizerInfo | None:
+    """Reads the tokenizer inside a GGUF file; None if it has none.
+
+    Raises:
+        TokenizerError: a kind of vocabulary or a splitting rule that is not known, or no end-of-sequence id.
+    """
+    built = build_tokenizer(file)
+    if built is None:
         return None
-    if gguf_file is None and not list(files.glob("tokenizer*")):
+    return TokenizerInfo(
+        json_text=built.backend.to_str(),
+        size=built.backend.get_vocab_size(with_added_tokens=True),
+        bos_id=file.fields.get("tokenizer.ggml.bos_token_id"),
+        eos_ids=_required(stop_ids(file), file.path),
+        pad_id=file.fields.get("tokenizer.ggml.padding_token_id"),
+        add_bos=built.add_bos,
+        chat_template=file.fields.get("tokenizer.chat_template"),
+        tool_template=file.fields.get("tokenizer.chat_template.tool_use"),
+        warning=built.warning,
+    )
+
+
+def _required(eos_ids: tuple[int, ...], where: Path) -> tuple[int, ...]:
+    if not eos_ids:
+        raise TokenizerError(f"{where} names no end-of-sequence token in its config, generation config or tokenizer")
+    return eos_ids
+
+
+def _read(folder: Path) -> Any:
+    """The tokenizer as transformers reads it, None if there is none."""
+    if not list(folder.glob("tokenizer*")):
         return None
     # A tokenizer.json is taken as it is: the model families' own classes rebuild it and may add tokens.
-    ready = gguf_file is None and (files / "tokenizer.json").is_file()
-    reader: Any = PreTrainedTokenizerFast if ready else AutoTokenizer
+    reader: Any = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     try:
-        tokenizer = reader.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+        tokenizer = reader.from_pretrained(str(folder))
     except Exception as error:  # tokenizers raises bare Exception on a malformed file
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TokenizerError(f"the tokenizer of {folder} cannot be read: {reason}") from error
@@ -105,40 +112,13 @@ def _read(folder: str, gguf_file: str | None) -> Any:
     return tokenizer
 
 
-def _gguf_fields(folder: str, gguf_file: str) -> dict[str, Any]:
-    return dict(open_gguf(Path(folder) / gguf_file).fields)
-
-
-def _set_split_rule(backend: Tokenizer, fields: dict[str, Any]) -> None:
-    if fields["tokenizer.ggml.model"].contents() != "gpt2":
-        return
-    rule = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else "default"
-    backend.pre_tokenizer = _split_rule(rule)
-
-
-def _split_rule(rule: str) -> PreTokenizer:
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    if rule == "smollm":
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    if rule not in _SPLITS:
-        known = ", ".join(["smollm", *_SPLITS])
-        raise TokenizerError(
-            f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer="
-        )
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLITS[rule]), "isolated"), byte_level])
-
-
-def _eos_ids(
-    folder: str, gguf_file: str | None, config: PretrainedConfig, tokenizer_eos: int | None
-) -> tuple[int, ...]:
+def _eos_ids(folder: Path, config: PretrainedConfig, tokenizer_eos: int | None) -> tuple[int, ...]:
     """All stop ids: the generation config may name more than the model's."""
     named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
-    if gguf_file is None:
-        try:
-            named.append(GenerationConfig.from_pretrained(folder).eos_token_id)
-        except OSError:  # most checkpoints without chat have no generation config
-            named.append(None)
+    try:
+        named.append(GenerationConfig.from_pretrained(str(folder)).eos_token_id)
+    except OSError:  # most checkpoints without chat have no generation config
+        named.append(None)
     ids: list[int] = []
     for item in named:
         ids += [item] if isinstance(item, int) else item if isinstance(item, list) else []

@@ -106,13 +106,15 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
 
 
 def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
-    """The integers of a low-bit matrix in stored row order; blocks already in its format are taken over bit for bit."""
-    blocks = [found for name in weight.sources if (found := source.read_blocks(name, weight.format)) is not None]
-    if len(blocks) == len(weight.sources):
-        offsets = [part.offset for part in blocks if part.offset is not None]
+    """The integers of a low-bit matrix in stored row order; blocks whose integers it holds are taken over."""
+    blocks = [source.read_blocks(name, weight.format) for name in weight.sources]
+    if any(found is not None for found in blocks):
+        pairs = zip(weight.sources, blocks, strict=True)
+        parts = [found or quantise(source.read(name), weight.format) for name, found in pairs]
+        offsets = [part.offset for part in parts if part.offset is not None]
         yield Quantised(
-            _arranged(weight, [part.codes for part in blocks]),
-            _arranged(weight, [part.scale for part in blocks]),
+            _arranged(weight, [part.codes for part in parts]),
+            _arranged(weight, [part.scale for part in parts]),
             _arranged(weight, offsets) if offsets else None,
         )
         return

@@ -58,6 +58,8 @@ class ModelEntry:
     max_positions: int
     cache_dtype: str
     formats: dict[str, str]
+    mixture: dict[str, float]
+    """Share of the linear layers' weights that each format has; empty in a bundle that does not say."""
     num_bytes: int
 
 
@@ -204,5 +206,6 @@ def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
         max_positions=int(entry["max_positions"]),
         cache_dtype=str(entry["cache_dtype"]),
         formats=dict(entry["formats"]),
+        mixture={str(name): float(share) for name, share in entry.get("mixture", {}).items()},
         num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
     )

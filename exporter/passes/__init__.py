@@ -24,14 +24,14 @@ from .taps import add_taps
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from pilotfish.exporter.options import ModelFormats
+    from .plan import Formats
 
 __all__ = ["PackedWeight", "Plan", "Vector", "fuse"]
 
 
 def fuse(
     model: ir.Model,
-    formats: ModelFormats,
+    formats: Formats,
     cache_dtype: str,
     num_layers: int,
     *,

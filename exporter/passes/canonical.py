@@ -11,10 +11,10 @@ from .plan import Plan
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from pilotfish.exporter.options import ModelFormats
+    from .plan import Formats
 
 
-def canonicalise(model: ir.Model, formats: ModelFormats, logit_ids: tuple[int, ...] | None) -> Plan:
+def canonicalise(model: ir.Model, formats: Formats, logit_ids: tuple[int, ...] | None) -> Plan:
     """Turns parameters (initializers without data) into graph inputs and folds every constant subgraph."""
     graph = model.graph
     parameters = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import onnx_ir as ir
 
@@ -11,8 +11,6 @@ from .match import static_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pilotfish.exporter.options import ModelFormats
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,18 @@ class Vector:
     interleaved: bool = False
 
 
+class Formats(Protocol):
+    """Which format a matrix is stored in."""
+
+    def of(self, part: str, names: tuple[str, ...]) -> str:
+        """The format of the matrix of a part ("linear", "embedding" or "lm_head") that parameters make up."""
+
+
 @dataclass(slots=True)
 class Plan:
     """Collects the stored tensors of one model while its graph is rewritten."""
 
-    formats: ModelFormats
+    formats: Formats
     logit_ids: tuple[int, ...] | None  # rows of the lm_head that are kept; None: all
     parameters: dict[str, ir.Value]  # traced parameter name -> graph value
     weights: dict[str, PackedWeight] = field(default_factory=dict)
@@ -67,7 +72,7 @@ class Plan:
         stored_as: a format instead of the role's.
         """
         names = tuple(str(source.name) for source in sources)
-        format_name: str = stored_as or getattr(self.formats, role)
+        format_name = stored_as or self.formats.of(role, names)
         shapes = [self.shape(source) for source in names]
         kept = self.logit_ids if role == "lm_head" else None
         num_rows = sum(shape[0] for shape in shapes) if kept is None else len(kept)

@@ -146,8 +146,8 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
 
 
 def _load_model(checkpoint: Checkpoint) -> Any:
-    """The model in f32 on the CPU; a GGUF file is read here, since transformers may keep its blocks packed."""
-    if not checkpoint.path.is_file():
+    """The model in f32 on the CPU; what is quantised is read here, since transformers may keep it packed."""
+    if not checkpoint.path.is_file() and checkpoint.prequantised is None:
         return AutoModelForCausalLM.from_pretrained(str(checkpoint.path), dtype=torch.float32)
     model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
         checkpoint.config, dtype=torch.float32

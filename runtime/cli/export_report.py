@@ -11,6 +11,7 @@ from pilotfish.runtime.memory import format_bytes
 
 from .bars import Bars
 from .console import note, out, show, table
+from .mixture import describe_shares
 
 if TYPE_CHECKING:
     from pilotfish.exporter import ExportResult, ModelSummary
@@ -49,6 +50,8 @@ def show_result(result: ExportResult) -> None:
         for model in result.models
     ]
     out().print(table(str(result.folder), header, rows))
+    for warning in result.warnings:
+        note(f"warning: {warning}")
     for model in result.models:
         _show_formats(model)
         _show_scored(model.name, model)
@@ -57,15 +60,24 @@ def show_result(result: ExportResult) -> None:
         _show_scored("head", result.head)
     for model in result.models:
         _show_parity(model.name, model)
+        _show_losses(model)
     if result.head is not None:
         _show_parity("head", result.head)
 
 
 def _show_formats(model: ModelSummary) -> None:
     for decision in model.formats:
-        show(f"{model.name} {decision.part}: {decision.format}, {decision.reason}")
+        show(f"{model.name} {decision.part}: {describe_shares(dict(decision.shares))}, {decision.reason}")
         if decision.warning is not None:
             note(f"warning: {model.name} {decision.warning}")
+
+
+def _show_losses(model: ModelSummary) -> None:
+    for loss in model.losses:
+        show(
+            f"{model.name} {loss.stored_type} as {loss.format}: relative error {loss.relative_error:.2%} of "
+            f"{loss.num_weights / 1e6:.1f} M weights"
+        )
 
 
 def _show_head(head: HeadSummary) -> None:
@@ -87,7 +99,8 @@ def _show_parity(name: str, part: ModelSummary | HeadSummary) -> None:
         show(
             f"{name} against torch over {parity.num_tokens:.0f} tokens: KL {parity.kl:.2g} nats a token, the same "
             f"likeliest token at {parity.top1_agreement:.1%}; with the checkpoint's own weights "
-            f"{parity.original_kl:.2g}, {parity.original_top1_agreement:.1%}"
+            f"{parity.original_kl:.2g}, {parity.original_top1_agreement:.1%}; of these are the weights' own "
+            f"{parity.weights_kl:.2g}, {parity.weights_top1_agreement:.1%}"
         )
 
 

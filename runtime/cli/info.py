@@ -10,6 +10,14 @@ from pilotfish.runtime.memory import format_bytes
 
 from .arguments import Bundle, Json
 from .console import out, show, table, write_json
+from .mixture import describe_shares
+
+
+def _formats(model: ModelEntry) -> dict[str, str]:
+    """By part; linear layers may have several."""
+    linear = f"({describe_shares(model.mixture)})" if len(model.mixture) > 1 else model.formats.get("linear", "")
+    return {**model.formats, "linear": linear}
+
 
 _ROWS: dict[str, Callable[[ModelEntry], str]] = {
     "source": lambda model: model.source,
@@ -19,7 +27,7 @@ _ROWS: dict[str, Callable[[ModelEntry], str]] = {
     "hidden size": lambda model: str(model.hidden_size),
     "vocabulary": lambda model: str(model.vocab_size),
     "longest context": lambda model: str(model.max_positions),
-    "formats": lambda model: ", ".join(f"{part} {name}" for part, name in model.formats.items()),
+    "formats": lambda model: ", ".join(f"{part} {name}" for part, name in _formats(model).items()),
     "size": lambda model: format_bytes(model.num_bytes),
 }
 

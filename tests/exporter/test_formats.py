@@ -11,16 +11,19 @@ import torch
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
-from pilotfish.exporter.formats import choose_formats, model_formats
+from pilotfish.exporter.formats import choose_formats
+from pilotfish.exporter.gguf import GgufSource
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.packing import unpack
-from pilotfish.exporter.sources import GgufSource, SafetensorsSource
-from pilotfish.exporter.trace import build_on_meta
+from pilotfish.exporter.passes import fuse
+from pilotfish.exporter.trace import build_on_meta, trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from command_line import CommandLine
+
+    from pilotfish.exporter.passes import Plan
 
 DEFAULT = ModelFormats("int4", "int8", "f16")
 O_PROJ = "model.layers.0.self_attn.o_proj.weight"
@@ -63,11 +66,19 @@ def write_gguf(path: Path, types: dict[str, Type]) -> Path:
     return path
 
 
-def decide(path: Path, choice: FormatChoice) -> tuple[ModelFormats, list[str], list[str | None]]:
-    model = build_on_meta(load_checkpoint(str(path)).config)
-    source = GgufSource(path, model) if path.is_file() else SafetensorsSource(path)
-    decisions = choose_formats(choice, DEFAULT, model, source)
-    return model_formats(decisions), [item.reason for item in decisions], [item.warning for item in decisions]
+def decide(path: Path, choice: FormatChoice) -> tuple[Plan, list[str], list[str], list[str | None]]:
+    """The plan, and of each part its formats, the reason and the warning."""
+    checkpoint = load_checkpoint(str(path))
+    model = build_on_meta(checkpoint.config)
+    formats = choose_formats(choice, DEFAULT, model, checkpoint.source(model))
+    plan = fuse(trace(model), formats, "f16", checkpoint.config.num_hidden_layers)
+    decisions = formats.decisions(plan)
+    shares = [" ".join(f"{name} {share:.0%}" for name, share in item.shares) for item in decisions]
+    return plan, shares, [item.reason for item in decisions], [item.warning for item in decisions]
+
+
+def format_of(plan: Plan, name: str) -> str:
+    return plan.weights[name].format
 
 
 @pytest.mark.parametrize(
@@ -75,13 +86,13 @@ def decide(path: Path, choice: FormatChoice) -> tuple[ModelFormats, list[str], l
     [
         (
             {"token_embd": Type.Q8_0, "output": Type.Q4_0},
-            ("int4_asym", "int8", "int4"),
+            ["int4_asym 100%", "int8 100%", "int4 100%"],
             [f"bit for bit the file's 100% {name}" for name in ("Q4_1", "Q8_0", "Q4_0")],
         ),
         (
             dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up"), Type.Q4_0)
             | {"output": Type.F16},
-            ("int4_asym", "int4_asym", "f16"),
+            ["int4 80% int4_asym 20%", "int4_asym 100%", "f16 100%"],
             [
                 "bit for bit the file's 80% Q4_0, 20% Q4_1",
                 "bit for bit the file's 100% Q4_1",
@@ -90,9 +101,9 @@ def decide(path: Path, choice: FormatChoice) -> tuple[ModelFormats, list[str], l
         ),
         (
             {"ffn_down": Type.Q5_0, "token_embd": Type.Q5_1, "output": Type.Q8_0},
-            ("int4_asym", "int8", "int8"),
+            ["int4_asym 80% int8 20%", "int8 100%", "int8 100%"],
             [
-                "nearest to the file's 80% Q4_1, 20% Q5_0",
+                "bit for bit the file's 80% Q4_1, 20% Q5_0",
                 "nearest to the file's 100% Q5_1",
                 "bit for bit the file's 100% Q8_0",
             ],
@@ -100,18 +111,34 @@ def decide(path: Path, choice: FormatChoice) -> tuple[ModelFormats, list[str], l
     ],
 )
 def test_a_part_follows_its_blocks(
-    tmp_path: Path, types: dict[str, Type], formats: tuple[str, ...], reasons: list[str]
+    tmp_path: Path, types: dict[str, Type], formats: list[str], reasons: list[str]
 ) -> None:
-    found, why, warnings = decide(write_gguf(tmp_path / "model.gguf", types), FormatChoice())
-    assert (found.linear, found.embedding, found.lm_head) == formats
+    _, found, why, warnings = decide(write_gguf(tmp_path / "model.gguf", types), FormatChoice())
+    assert found == formats
     assert why == reasons
     assert warnings == [None] * 3
 
 
+def test_each_matrix_follows_its_own_blocks(tmp_path: Path) -> None:
+    types = {"ffn_down": Type.Q8_0, "attn_output": Type.F16, "attn_v": Type.Q5_0, "attn_q": Type.Q4_0}
+    plan, (linear, *_), (why, *_), _ = decide(write_gguf(tmp_path / "model.gguf", types), FormatChoice())
+    # What is one matrix here has one format: the finest that its parts need.
+    expected = {"qkv": "int8", "o": "f16", "gate_up": "int4_asym", "down": "int8"}
+    assert {name: format_of(plan, f"layers.1.{name}") for name in expected} == expected
+    assert linear == "int8 47% int4_asym 40% f16 13%"
+    assert why.startswith("nearest to the file's 47% Q4_1, 20% Q8_0")  # the Q4_1 beside Q5_0 became int8
+
+
 def test_plain_weights_take_the_default(family_checkpoints: dict[str, Path]) -> None:
-    found, why, _ = decide(family_checkpoints["llama"], FormatChoice(embedding="f32"))
-    assert found == ModelFormats("int4", "f32", "f16")
+    _, found, why, _ = decide(family_checkpoints["llama"], FormatChoice(embedding="f32"))
+    assert found == ["int4 100%", "f32 100%", "f16 100%"]
     assert why == ["default for weights in 100% F32", "as asked for", "default for weights in 100% F32"]
+
+
+def test_what_is_asked_for_holds_for_all_matrices(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", {"ffn_down": Type.Q8_0})
+    _, found, why, _ = decide(path, FormatChoice(linear="int8"))
+    assert (found[0], why[0]) == ("int8 100%", "as asked for")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +173,13 @@ def test_the_bundle_holds_the_files_values(tmp_path: Path) -> None:
     result = export(str(path), tmp_path / "out", options=ExportOptions(tokenizer=str(tokenizer), parity_tokens=32))
     parity = result.models[0].parity
     assert parity.original_kl == pytest.approx(parity.kl, rel=1e-3)  # the stored integers are the file's
+    assert result.models[0].losses == ()
     model = result.manifest.models["target"]
     tensor = next(item for item in model.tensors if item.name == "layers.0.o")
     packed = np.fromfile(tmp_path / "out" / "target.bin", np.uint8, tensor.bytes, offset=tensor.offset)
     source = GgufSource(path, build_on_meta(load_checkpoint(str(path)).config))
-    np.testing.assert_array_equal(unpack(packed, 64, 64, model.formats.linear), source.read(O_PROJ))
+    np.testing.assert_array_equal(unpack(packed, 64, 64, "int4"), source.read(O_PROJ))
+    assert list(model.mixture) == ["int4_asym", "int4"]
 
 
 def test_the_command_says_what_was_chosen_and_warns(tmp_path: Path, cli: CommandLine) -> None:

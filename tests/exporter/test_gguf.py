@@ -1,4 +1,4 @@
-"""GGUF checkpoints: row orders, blocks taken over bit for bit, and the splitting rules of their tokenizers."""
+"""GGUF checkpoints: row orders, and blocks taken over bit for bit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import AutoModelForCausalLM
 
 from pilotfish.exporter import ExportOptions, ModelFormats, check_bundle, export
-from pilotfish.exporter.errors import TokenizerError
+from pilotfish.exporter.gguf import GgufSource
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.quantise import Quantised, quantise
-from pilotfish.exporter.sources import GgufSource, SafetensorsSource
-from pilotfish.exporter.tokenizer import _split_rule
+from pilotfish.exporter.sources import SafetensorsSource
 from pilotfish.exporter.trace import build_on_meta
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -75,7 +74,7 @@ def test_blocks_are_taken_over_bit_for_bit(source: GgufSource, checkpoint: Path,
 def test_other_formats_are_requantised(source: GgufSource) -> None:
     assert source.read_blocks(QUERY, "int4") is None
     assert source.read_blocks(QUERY, "int4_asym") is None
-    assert source.read_blocks(EMBEDDING, "int8") is None
+    assert source.read_blocks(EMBEDDING, "f16") is None
 
 
 def test_q4_1_is_int4_asym_bit_for_bit(tmp_path: Path) -> None:
@@ -104,24 +103,6 @@ def test_a_gguf_draft_without_tokenizer_exports(packed: Path, checkpoint: Path, 
     assert draft.source.licence == "apache-2.0"
     assert len(draft.source.sha256) == 64
     assert result.models[1].parity.original_kl < 0.01  # int8 and int4 blocks as they are: only activations round
-
-
-@pytest.mark.parametrize(
-    ("rule", "text", "pieces"),
-    [
-        ("smollm", "in 2024, we'll", ["in", "Ġ", "2", "0", "2", "4", ",", "Ġwe", "'ll"]),
-        ("qwen2", "in 2024, We'LL\n\n", ["in", "Ġ", "2", "0", "2", "4", ",", "ĠWe", "'LL", "ĊĊ"]),
-        ("llama-bpe", "in 20245, we", ["in", "Ġ", "202", "45", ",", "Ġwe"]),
-        ("gpt-2", "in 2024, we'll", ["in", "Ġ2024", ",", "Ġwe", "'ll"]),
-    ],
-)
-def test_splitting_rules(rule: str, text: str, pieces: list[str]) -> None:
-    assert [piece for piece, _ in _split_rule(rule).pre_tokenize_str(text)] == pieces
-
-
-def test_an_unknown_splitting_rule_is_refused() -> None:
-    with pytest.raises(TokenizerError, match=r"tokenizer\.ggml\.pre is 'tekken'"):
-        _split_rule("tekken")
 
 
 def test_stop_ids_come_from_every_place(tmp_path: Path) -> None:

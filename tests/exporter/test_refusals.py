@@ -69,7 +69,7 @@ def test_an_encoder_decoder_is_not_a_causal_model(tmp_path: Path) -> None:
 
 def test_a_quantised_checkpoint(tmp_path: Path) -> None:
     config = tiny_config("llama")
-    config.quantization_config = {"quant_method": "gptq", "bits": 4}
+    config.quantization_config = {"quant_method": "aqlm"}
     config.save_pretrained(tmp_path / "model")
     with pytest.raises(UnsupportedModelError, match="already quantised"):
         export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)

@@ -48,6 +48,14 @@ void test_formats_that_the_kernels_lack() {
   CHECK_ERROR(PF_UNSUPPORTED,
               "the target's linear weights are f32; the CUDA kernels have int4, int4_asym, int8 and f16",
               plan_memory(formats("f32"), cuda_options(64, 0)));
+  const auto mixture = [&](const std::string& second) {
+    return with(place, R"("max_positions": 2048, "cache_dtype": "f16",
+      "formats": {"linear": "int4", "embedding": "int8", "lm_head": "int8"}, "mixture": {"int4": 0.9, ")" +
+                           second + R"(": 0.1}})");
+  };
+  CHECK(plan_memory(mixture("int8"), cuda_options(64, 0)).total_bytes > 0);
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's linear (f32) weights are f32",
+              plan_memory(mixture("f32"), cuda_options(64, 0)));
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
   Manifest narrow = kPair;

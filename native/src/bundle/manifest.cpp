@@ -52,6 +52,11 @@ ModelEntry parse_model(const Node& node) {
     const Node formats = node.object("formats");
     for (const std::string& part : formats.keys()) model.formats.emplace(part, formats.text(part.c_str()));
   }
+  if (node.has("mixture")) {
+    for (const std::string& format : node.object("mixture").keys()) {
+      model.formats.emplace("linear (" + format + ")", format);
+    }
+  }
   return model;
 }
 

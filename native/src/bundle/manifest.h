@@ -48,7 +48,8 @@ struct ModelEntry {
   CacheType cache_type;
   std::vector<int32_t> logit_ids;  // [num_logits] the token of each logit, ascending; empty: logit j is about token j
   std::vector<int32_t> taps;       // residual streams that the graph gives out for a head
-  std::map<std::string, std::string> formats;  // of the packed weights by part: linear, embedding, lm_head
+  std::map<std::string, std::string>
+      formats;  // of the packed weights by part: linear, embedding, lm_head; of linear all
 
   // Packed bytes that every pass reads. Of an embedding that is not the head too, it reads a row a token: not counted.
   uint64_t pass_weight_bytes() const;

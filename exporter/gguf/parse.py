@@ -1,0 +1,141 @@
+"""The header of one GGUF file: its metadata, and where each tensor lies. Knows nothing of models."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+
+from pilotfish.exporter.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_VERSIONS = (2, 3)
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # by type id
+_STRING, _ARRAY = 8, 9
+_DEFAULT_ALIGNMENT = 32  # bytes
+_MOST_DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor of a file, whose bytes stay on disk."""
+
+    name: str
+    type: gguf.GGMLQuantizationType
+    shape: tuple[int, ...]  # rows first, columns last
+    data: Array  # u8 [rows, bytes of a row], mapped
+
+    def values(self) -> Array:
+        """The tensor as f32 in its shape."""
+        return np.asarray(gguf.dequantize(self.data, self.type), np.float32).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """Metadata and tensors of one file."""
+
+    fields: dict[str, Any]
+    tensors: dict[str, GgufTensor]
+
+
+class _Cursor:
+    """Reads little-endian values one after the other."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.position = 0
+
+    def take(self, format_text: str) -> tuple[Any, ...]:
+        values = struct.unpack_from("<" + format_text, self._data, self.position)
+        self.position += struct.calcsize("<" + format_text)
+        return values
+
+    def text(self) -> str:
+        (length,) = self.take("Q")
+        end = self.position + length
+        if end > len(self._data):
+            raise struct.error("a text ends behind the file's end")
+        found = bytes(self._data[self.position : end]).decode("utf-8", errors="surrogateescape")
+        self.position = end
+        return found
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            return self.take(_SCALARS[kind])[0]
+        item, count = self.take("IQ")
+        if item in _SCALARS:
+            return list(self.take(f"{count}{_SCALARS[item]}"))
+        return [self.value(item) for _ in range(count)]
+
+
+def parse(path: Path) -> ParsedFile:
+    """Reads a file's header and maps its tensors.
+
+    Raises:
+        CheckpointError: not a GGUF file, or one that ends early.
+    """
+    try:
+        mapped = np.memmap(path, mode="r", dtype=np.uint8)
+        return _parse(path, mapped)
+    except (ValueError, OSError, KeyError, struct.error, OverflowError, MemoryError) as error:
+        raise CheckpointError(f"{path} is not a complete GGUF file: {error}") from error
+
+
+def _parse(path: Path, mapped: Array) -> ParsedFile:
+    cursor = _Cursor(memoryview(mapped))
+    magic, version, num_tensors, num_fields = cursor.take("4sIQQ")
+    if magic != b"GGUF" or version not in _VERSIONS:
+        raise ValueError(f"it begins with {magic!r}, version {version}; known are b'GGUF', versions 2 and 3")
+    fields = {}
+    for _ in range(num_fields):
+        key = cursor.text()
+        (kind,) = cursor.take("I")
+        fields[key] = cursor.value(kind)
+    entries = [_entry(cursor) for _ in range(num_tensors)]
+    alignment = int(fields.get("general.alignment", _DEFAULT_ALIGNMENT))
+    start = -(-cursor.position // alignment) * alignment
+    tensors: dict[str, GgufTensor] = {}
+    for name, shape, kind, offset in entries:
+        if name in tensors:
+            raise CheckpointError(f"{path} has the tensor {name} twice; download it again")
+        tensors[name] = _mapped_tensor(path, mapped, (name, shape, kind), start + offset)
+    return ParsedFile(fields, tensors)
+
+
+def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape, type and offset of a tensor."""
+    name = cursor.text()
+    (num_dimensions,) = cursor.take("I")
+    if not 1 <= num_dimensions <= _MOST_DIMENSIONS:
+        raise ValueError(f"{name} has {num_dimensions} dimensions")
+    shape = tuple(reversed(cursor.take(f"{num_dimensions}Q")))
+    kind, offset = cursor.take("IQ")
+    return name, shape, kind, offset
+
+
+def _mapped_tensor(path: Path, mapped: Array, what: tuple[str, tuple[int, ...], int], start: int) -> GgufTensor:
+    name, shape, kind = what
+    try:
+        known = gguf.GGMLQuantizationType(kind)
+        block_columns, block_bytes = gguf.GGML_QUANT_SIZES[known]
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} stores {name} in type {kind}, which the gguf package lacks") from error
+    if shape[-1] % block_columns:
+        raise CheckpointError(f"{path} stores {name} as {known.name}, whose blocks have {block_columns} columns")
+    rows, row_bytes = math.prod(shape[:-1]), shape[-1] // block_columns * block_bytes
+    end = start + rows * row_bytes
+    if end > mapped.size:
+        raise CheckpointError(
+            f"{path} is not a complete GGUF file: {name} ends at byte {end}, the file has {mapped.size}; "
+            "download it again"
+        )
+    return GgufTensor(name, known, shape, mapped[start:end].reshape(rows, row_bytes))

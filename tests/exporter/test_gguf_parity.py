@@ -1,0 +1,132 @@
+"""The parity check reads a GGUF file by another way than the exporter, so that it sees faults of its reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_gguf import FAMILIES, Type, llama3_freqs, write_gguf
+from tiny_models import save_model, tiny_config
+from transformers import AutoModelForCausalLM
+
+from pilotfish.exporter import ExportOptions, FormatChoice, export
+from pilotfish.exporter.errors import ParityError
+from pilotfish.exporter.gguf import GgufReference
+from pilotfish.exporter.gguf import config as gguf_config
+from pilotfish.exporter.gguf import source as gguf_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDS = list(range(1, 120))
+
+
+def export_file(path: Path, tokenizer: Path, linear: str | None = None) -> Any:
+    options = ExportOptions(
+        target=FormatChoice(linear, "f16", "f16"),
+        tokenizer=str(tokenizer),
+        cache_dtype="f32",
+        parity_tokens=120,
+        overwrite=True,
+    )
+    return export(str(path), path.parent / "out", options=options).models[0].parity
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_second_reading_is_what_transformers_computes(
+    family: str, family_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = family_checkpoints[family]
+    extra = {"rope_freqs.weight": llama3_freqs(folder)} if family == "llama3_rope" else {}
+    found = GgufReference([write_gguf(folder, tmp_path / "model.gguf", extra=extra)]).logits(IDS)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([IDS])).logits[0].numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"{arch}.rope.scaling.type": "linear", "{arch}.rope.scaling.factor": 4.0},
+        {
+            "{arch}.rope.scaling.type": "yarn",
+            "{arch}.rope.scaling.factor": 4.0,
+            "{arch}.rope.scaling.original_context_length": 64,
+        },
+    ],
+)
+def test_scaled_frequencies_are_read_twice_the_same(
+    scaling: dict[str, Any], family_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    path = write_gguf(family_checkpoints["qwen2"], tmp_path / "model.gguf", fields=scaling)
+    assert export_file(path, family_checkpoints["qwen2"], "f16").original_kl < 1e-4
+    plain = write_gguf(family_checkpoints["qwen2"], tmp_path / "plain.gguf")
+    assert np.abs(GgufReference([plain]).logits(IDS) - GgufReference([path]).logits(IDS)).max() > 0.1
+
+
+def test_dropped_rope_factors_are_seen(
+    family_checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = family_checkpoints["llama3_rope"]
+    path = write_gguf(folder, tmp_path / "model.gguf", extra={"rope_freqs.weight": llama3_freqs(folder)})
+    assert export_file(path, folder, "int4").original_kl > 0  # however coarse the format is
+    monkeypatch.setattr(gguf_config, "rope_parameters", lambda *_: {"rope_theta": 1e4, "rope_type": "default"})
+    with pytest.raises(ParityError, match="gives other logits when it is read by another way"):
+        export_file(path, folder, "int4")
+
+
+@pytest.mark.parametrize("types", [Type.F32, Type.Q4_1, Type.Q8_0])
+def test_rows_in_the_wrong_order_are_seen(
+    types: Type, family_checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", type_of=lambda _: types)
+    monkeypatch.setattr(gguf_source, "_ROTATES_PAIRS", ())
+    with pytest.raises(ParityError, match="gives other logits when it is read by another way"):
+        export_file(path, family_checkpoints["llama"])
+
+
+def test_wrong_blocks_are_seen(
+    family_checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", type_of=lambda _: Type.Q8_0)
+    own = gguf_source.GgufSource.read_blocks
+    folder = family_checkpoints["llama"]
+
+    def doubled(source: Any, name: str, format_name: str) -> Any:
+        blocks = own(source, name, format_name)
+        if blocks is not None and name.endswith("layers.1.mlp.down_proj.weight"):
+            blocks.scale[:, 1:] *= 2
+        return blocks
+
+    monkeypatch.setattr(gguf_source.GgufSource, "read_blocks", doubled)
+    with pytest.raises(
+        ParityError, match=r"layers\.1\.mlp\.down_proj\.weight, Q8_0 in the checkpoint, is stored as int8"
+    ):
+        export_file(path, folder)
+
+
+def test_what_quantisation_costs_is_told_apart_from_rounding(
+    family_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", type_of=lambda _: Type.Q8_0)
+    parity = export_file(path, family_checkpoints["llama"])
+    assert parity.weights_kl < 1e-6 < parity.kl  # the blocks are the file's; activations are rounded
+    assert parity.weights_top1_agreement == 1.0
+
+
+def test_a_mix_of_k_blocks_loses_little(tmp_path: Path) -> None:
+    shape = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+    folder = save_model(tmp_path / "model", tiny_config("llama", **shape))
+    finer = ("blk.1.attn_v.weight", "blk.1.ffn_down.weight", "output.weight", "token_embd.weight")
+    path = write_gguf(folder, tmp_path / "model.gguf", type_of=lambda name: Type.Q6_K if name in finer else Type.Q4_K)
+    options = ExportOptions(tokenizer=str(folder), parity_tokens=120)
+    model = export(str(path), tmp_path / "out", options=options).models[0]
+    assert dict(model.formats[0].shares) == pytest.approx({"int4_asym": 7 / 9, "int8": 2 / 9})
+    assert model.parity.weights_kl < 1e-2  # random weights spread an error more than trained ones do
+    errors = {(loss.stored_type, loss.format): loss.relative_error for loss in model.losses}
+    assert errors.keys() == {("Q4_K", "int4_asym"), ("Q4_K", "int8"), ("Q6_K", "int8")}
+    assert errors["Q4_K", "int4_asym"] < 5e-4  # the rounding of its scales
+    assert max(errors["Q4_K", "int8"], errors["Q6_K", "int8"]) < 0.01
