@@ -299,8 +299,8 @@ PF_API const char* pf_last_error(void);
 /* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
  * PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
-/* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU quota
- * of its control groups (a container's limit) is worth fewer. */
+/* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU
+ * quota of its control groups (a container's limit) is worth fewer. */
 PF_API int32_t pf_cpu_cores(void);
 /* Version string of the ONNX Runtime at `ort_library`, copied to buffer (truncated, zero-terminated). */
 PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t capacity);
@@ -310,9 +310,9 @@ PF_API pf_status pf_ort_version(const char* ort_library, char* buffer, size_t ca
 PF_API pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_t measure,
                                   pf_cuda_info* info_out);
 
-/* The CPU, a thread for each of pf_cpu_cores(), the model's context (at most 4096), chunks of 256 rows, one request at a time with up to 8
- * drafted tokens, no budget, PF_CALIBRATION_KEPT in no folder, a draft window of 512, no store (4 MiB once one is
- * named). ort_library is left to the program. */
+/* The CPU, a thread for each of pf_cpu_cores(), the model's context (at most 4096), chunks of 256 rows, one request at
+ * a time with up to 8 drafted tokens, no budget, PF_CALIBRATION_KEPT in no folder, a draft window of 512, no store (4
+ * MiB once one is named). ort_library is left to the program. */
 PF_API void pf_engine_options_init(pf_engine_options* options);
 /* Checks a bundle folder and loads it. The caller closes *engine_out. */
 PF_API pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, pf_engine** engine_out);
