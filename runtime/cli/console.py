@@ -39,8 +39,8 @@ def show(line: str) -> None:
 
 
 def note(line: str) -> None:
-    """One line for the person at the terminal, as it is."""
-    notes().print(line, markup=False, soft_wrap=True)
+    """One line for the person at the terminal, as it is; what UTF-8 has no bytes for is escaped."""
+    notes().print(line.encode(errors="backslashreplace").decode(), markup=False, soft_wrap=True)
 
 
 def note_device(device: str) -> None:

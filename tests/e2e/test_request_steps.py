@@ -53,7 +53,8 @@ def test_a_step_reports_the_tokens_that_it_wrote_and_no_others(engine: Engine) -
     request = Request(engine, num_draft_tokens=4)
     assert request.num_reported() == 0
     while not request.handle.finish[0]:
-        assert request.num_reported() == request.step() == request.num_reported()
+        num_tokens = request.step()
+        assert request.num_reported() == num_tokens == request.num_reported()
     for _ in range(3):
         assert request.step() == 0
         assert request.num_reported() == 0

@@ -35,6 +35,7 @@ KvCache::KvCache(Session& session, const ModelEntry& model, int32_t num_blocks, 
                                      cache_row_width(model.cache_type, model.head_dim)};
   const std::array<int64_t, 4> port{GraphPorts::kOpen, GraphPorts::kOpen, shape[2], shape[3]};
   const ONNXTensorElementDataType type = element_type(model.cache_type);
+  session.ports().forbid(PortKind::kInput, "key_cache." + std::to_string(model.num_layers));
   for (int32_t pool = 0; pool < 2 * model.num_layers; ++pool) {
     const std::string name = (pool % 2 == 0 ? "key_cache." : "value_cache.") + std::to_string(pool / 2);
     session.ports().require(PortKind::kInput, name, type, port);

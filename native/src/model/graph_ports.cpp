@@ -17,6 +17,8 @@ std::string text_of(std::span<const int64_t> shape) {
   return text + "]";
 }
 
+const char* noun_of(PortKind kind) noexcept { return kind == PortKind::kInput ? ": input " : ": output "; }
+
 std::string take_name(const Ort& ort, OrtAllocator* allocator, char* name) {
   const std::string text(name);
   ort.check(ort_abi::AllocatorFree(ort.api(), allocator, name));
@@ -61,11 +63,19 @@ GraphPorts::GraphPorts(const Ort& ort, const OrtSession* session, std::string fi
        ort_abi::SessionGetOutputTypeInfo);
 }
 
+std::vector<GraphPorts::Port>::const_iterator GraphPorts::find(PortKind kind, const std::string& name) const {
+  return std::ranges::find_if(ports_, [&](const Port& port) { return port.kind == kind && port.name == name; });
+}
+
+void GraphPorts::forbid(PortKind kind, const std::string& name) const {
+  if (find(kind, name) == ports_.end()) return;
+  fail(PF_BUNDLE_CORRUPT, file_, noun_of(kind), name, ": the graph has it, the manifest says that there is none");
+}
+
 void GraphPorts::require(PortKind kind, const std::string& name, ONNXTensorElementDataType type,
                          std::span<const int64_t> shape) const {
-  const char* const noun = kind == PortKind::kInput ? ": input " : ": output ";
-  const auto found =
-      std::ranges::find_if(ports_, [&](const Port& port) { return port.kind == kind && port.name == name; });
+  const char* const noun = noun_of(kind);
+  const auto found = find(kind, name);
   if (found == ports_.end()) fail(PF_BUNDLE_CORRUPT, file_, noun, name, ": expected by the manifest, found none");
   if (found->type != type) {
     fail(PF_BUNDLE_CORRUPT, file_, noun, name, ": expected ONNX's element type ", type, ", found ", found->type);

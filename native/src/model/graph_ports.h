@@ -23,6 +23,8 @@ class GraphPorts {
   // Throws PF_BUNDLE_CORRUPT unless the graph has a port of this name, type and shape.
   void require(PortKind kind, const std::string& name, ONNXTensorElementDataType type,
                std::span<const int64_t> shape) const;
+  // Throws PF_BUNDLE_CORRUPT if the graph has a port of this name, which nothing would be bound to.
+  void forbid(PortKind kind, const std::string& name) const;
 
  private:
   struct Port {
@@ -31,6 +33,8 @@ class GraphPorts {
     ONNXTensorElementDataType type;
     std::vector<int64_t> shape;
   };
+
+  std::vector<Port>::const_iterator find(PortKind kind, const std::string& name) const;
 
   // Functions of ONNX Runtime that say the same of inputs, outputs and inputs with a default.
   template <typename Count, typename Name, typename TypeInfo>

@@ -21,7 +21,10 @@ const OrtApiBase* open_library(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library) {
     const std::string reason = dlerror();
-    if (ort_failure(reason) == PF_OUT_OF_MEMORY) fail(PF_OUT_OF_MEMORY, "ONNX Runtime cannot be opened: ", reason);
+    // The loader gives no reason where there is no address space left for the library.
+    const bool has_no_space = reason.ends_with("failed to map segment from shared object");
+    if (has_no_space || ort_failure(reason) == PF_OUT_OF_MEMORY)
+      fail(PF_OUT_OF_MEMORY, "ONNX Runtime cannot be opened: ", reason);
     fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", reason, "; pip install onnxruntime");
   }
   void* symbol = dlsym(library, "OrtGetApiBase");
