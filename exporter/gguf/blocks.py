@@ -37,7 +37,7 @@ def unpack_blocks(rows: Array, kind: str, format_name: str) -> Quantised | None:
     unpack = _UNPACK.get((kind, format_name))
     if unpack is None:
         return None
-    codes, scale, offset = unpack(rows.reshape(len(rows), -1, gguf.GGML_QUANT_SIZES[_Type[kind]][1]))
+    codes, scale, offset = unpack(rows.reshape(len(rows), -1, gguf.GGML_QUANT_SIZES[getattr(_Type, kind)][1]))
     if not (np.isfinite(scale).all() and (format_name != "int8" or codes.min(initial=0) >= _LEAST_INT8)):
         return None  # outside the format; quantised anew
     shape = (len(rows), -1)

@@ -91,7 +91,7 @@ def parse(path: Path) -> ParsedFile:
 
 
 def _parse(path: Path, mapped: Array) -> ParsedFile:
-    cursor = _Cursor(memoryview(mapped))
+    cursor = _Cursor(mapped.data)
     magic, version, num_tensors, num_fields = cursor.take("4sIQQ")
     if magic != b"GGUF" or version not in _VERSIONS:
         raise ValueError(f"it begins with {magic!r}, version {version}; known are b'GGUF', versions 2 and 3")

@@ -101,4 +101,5 @@ class _OwnOrder:
         num_heads = self._num_heads.get(name.split(".")[-2])
         if num_heads is None:
             return rows
-        return rows.reshape(num_heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+        ordered: Array = rows.reshape(num_heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+        return ordered

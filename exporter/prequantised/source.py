@@ -50,7 +50,8 @@ class PrequantisedSource:
             return self._folder.read(name)
         if self._method.layout in _GROUPED:
             return self._grouped(name).dequantise()
-        return self._checked(name, getattr(layouts, self._method.layout))
+        tensor: Array = self._checked(name, getattr(layouts, self._method.layout))
+        return tensor
 
     def read_blocks(self, name: str, format_name: str) -> Quantised | None:
         """The published integers, if the format holds them; scales are rounded to f16 where they are not in f16."""
@@ -76,7 +77,9 @@ class PrequantisedSource:
         return any(self._folder.stored_type(f"{stem}.{mark}") is not None for mark in marks)
 
     def _read_grouped(self, name: str) -> Grouped:
-        return self._checked(name, lambda tensor, has: _GROUPED[self._method.layout](tensor, has, self._method))
+        layout = _GROUPED[self._method.layout]
+        grouped: Grouped = self._checked(name, lambda tensor, has: layout(tensor, has, self._method))
+        return grouped
 
     def _checked(self, name: str, read: Callable[..., Any]) -> Any:
         stem = name.removesuffix(".weight")
