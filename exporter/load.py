@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel, __version__
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import smollm2
-from .errors import CheckpointError, UnsupportedModelError
+from .config_check import check_named, check_values, read_config
+from .errors import CheckpointError, UnsupportedModelError, in_one_line
 from .files import sha256_of
 from .rotary_tables import check_rope_type
-from .sources import GgufSource, SafetensorsSource, WeightSource, open_gguf
+from .sources import CheckpointSource, GgufSource, SafetensorsSource, open_gguf
 from .tokenizer import TokenizerInfo, load_tokenizer
 
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
@@ -31,7 +33,7 @@ class Checkpoint:
     licence: str | None
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
 
-    def source(self, model: PreTrainedModel) -> WeightSource:
+    def source(self, model: PreTrainedModel) -> CheckpointSource:
         """Opens the tensors under the names of `model`'s state dict.
 
         Raises:
@@ -74,16 +76,34 @@ def _load_gguf(path: Path) -> Checkpoint:
 
 def _config(folder: str, gguf_file: str | None) -> PretrainedConfig:
     where = str(Path(folder) / gguf_file) if gguf_file else folder
+    found = None if gguf_file else read_config(Path(folder))
+    if found is not None and not isinstance(found.get("model_type"), str):
+        kind = found.get("model_type")
+        raise CheckpointError(f"{where} has no readable model configuration: model_type is {kind!r}")
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        raise CheckpointError(f"{where} has no readable model configuration: {str(error).splitlines()[0]}") from error
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            folder, trust_remote_code=False, **({"gguf_file": gguf_file} if gguf_file else {})
+        )
+    except Exception as error:  # whatever transformers' checks of values that a user wrote raise
+        raise _unreadable(where, found, error) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
-    if getattr(config, "quantization_config", None):
-        raise UnsupportedModelError(f"{where} is already quantised; export the unquantised checkpoint or a GGUF file")
+    if found is not None:
+        check_named(found, config, where)
+    check_values(config, where)
     check_rope_type(config)
     return config
+
+
+def _unreadable(where: str, found: dict[str, Any] | None, error: Exception) -> CheckpointError:
+    kind = None if found is None else found.get("model_type")
+    if found is not None and kind not in CONFIG_MAPPING:
+        code = "; code of its own (auto_map) is never run" if found.get("auto_map") else ""
+        return CheckpointError(
+            f"{where} has no readable model configuration: model_type is {kind!r}, which transformers {__version__} "
+            f"does not know{code}"
+        )
+    return CheckpointError(f"{where} has no readable model configuration: {in_one_line(error)}")
 
 
 def _download(name: str) -> Path:
@@ -102,7 +122,7 @@ def _download(name: str) -> Path:
 def _hub_licence(folder: Path) -> str | None:
     """The licence line of a model card's front matter."""
     card = folder / "README.md"
-    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    lines = card.read_text(encoding="utf-8", errors="replace").splitlines() if card.is_file() else []
     if lines[:1] != ["---"]:
         return None
     for line in lines[1:]:

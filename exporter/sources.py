@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gguf
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from .contract import BLOCK_COLUMNS
 from .errors import CheckpointError
+from .gguf_header import check_gguf
 from .quantise import Quantised
+from .shards import open_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _LEAST_INT8 = -127
+_ROWS = 4096  # that are compared at a time
 _BLOCK_TYPES = {  # that a format holds exactly
     "int4": (gguf.GGMLQuantizationType.Q4_0,),
     "int4_asym": (gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q4_0),
@@ -38,9 +39,10 @@ def open_gguf(path: Path) -> gguf.GGUFReader:
     Raises:
         CheckpointError: not a GGUF file.
     """
+    check_gguf(path)
     try:
         return gguf.GGUFReader(path)
-    except (ValueError, OSError, IndexError, KeyError) as error:
+    except Exception as error:  # whatever numpy raises on a size that cannot be
         raise CheckpointError(f"{path} is not a complete GGUF file: {error}") from error
 
 
@@ -61,25 +63,27 @@ class WeightSource(Protocol):
         """Type of a tensor in the checkpoint, such as BF16 or Q4_1; None if there is no such tensor."""
 
 
+class CheckpointSource(WeightSource, Protocol):
+    """All tensors of a checkpoint on disk, by the names that they are stored under."""
+
+    def names(self) -> list[str]:
+        """Stored names of all tensors; of those that a model's state dict has, that name where the file's differs."""
+
+    def stored_name(self, name: str) -> str | None:
+        """What a tensor of the state dict is stored as; None if the checkpoint has none."""
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """Shape of a stored tensor."""
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Whether two stored tensors hold the same; needs no more memory than some of their rows."""
+
+
 class SafetensorsSource:
     """A folder with model.safetensors or its sharded form; opened files stay mapped, tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
-        index = folder / "model.safetensors.index.json"
-        single = folder / "model.safetensors"
-        if index.is_file():
-            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        elif single.is_file():
-            files = [single.name]
-        else:
-            raise CheckpointError(f"{folder} has no model.safetensors; save the model with save_pretrained first")
-        self._files: dict[str, Any] = {}
-        for file in files:
-            try:
-                opened: Any = safe_open(folder / file, framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{folder / file} cannot be read as safetensors: {error}") from error
-            self._files.update(dict.fromkeys(opened.keys(), opened))
+        self._files = open_shards(folder)
         self._folder = folder
 
     def names(self) -> list[str]:
@@ -88,21 +92,33 @@ class SafetensorsSource:
 
     def read(self, name: str) -> Array:
         """A tensor as f32."""
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         if stored is None:
             raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
         tensor: torch.Tensor = self._files[stored].get_tensor(stored)
         return np.asarray(tensor.to(torch.float32).numpy())
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """As the file's header says."""
+        return tuple(self._files[stored].get_slice(stored).get_shape())
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Compares some rows at a time."""
+        parts = [self._files[name].get_slice(name) for name in (stored, other)]
+        if self.shape(stored) != self.shape(other):
+            return False
+        starts = range(0, self.shape(stored)[0], _ROWS)
+        return all(torch.equal(*(part[start : start + _ROWS].float() for part in parts)) for start in starts)
 
     def read_blocks(self, name: str, format_name: str) -> None:
         """Safetensors hold no blocks."""
 
     def stored_type(self, name: str) -> str | None:
         """The type's name in the file's header, such as F16 or BF16."""
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         return None if stored is None else str(self._files[stored].get_slice(stored).get_dtype())
 
-    def _stored_name(self, name: str) -> str | None:
+    def stored_name(self, name: str) -> str | None:
         """The leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
         return next((key for key in (name, name.removeprefix("model.")) if key in self._files), None)
 
@@ -117,7 +133,27 @@ class GgufSource:
         make_processor: Callable[..., Any] = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
         self._processor = make_processor(config=model.config.to_dict())
         names = get_gguf_hf_weights_map(model, self._processor)
-        self._tensors = {names[tensor.name]: tensor for tensor in reader.tensors if tensor.name in names}
+        self._tensors = {names.get(tensor.name, tensor.name): tensor for tensor in reader.tensors}
+
+    def names(self) -> list[str]:
+        """Those of the state dict, and the file's own for tensors that it does not have."""
+        return sorted(self._tensors)
+
+    def stored_name(self, name: str) -> str | None:
+        """The same name."""
+        return name if name in self._tensors else None
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """Rows first, unlike in the file."""
+        return tuple(int(axis) for axis in reversed(self._tensors[stored].shape))
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Whether their blocks are the same."""
+        mine, theirs = self._tensors[stored], self._tensors[other]
+        if (mine.tensor_type, self.shape(stored)) != (theirs.tensor_type, self.shape(other)):
+            return False
+        starts = range(0, len(mine.data), _ROWS)
+        return all(np.array_equal(mine.data[row : row + _ROWS], theirs.data[row : row + _ROWS]) for row in starts)
 
     def _tensor(self, name: str) -> gguf.gguf_reader.ReaderTensor:
         if name not in self._tensors:

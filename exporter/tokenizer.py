@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerFast
 
-from .errors import TokenizerError
+from .errors import CheckpointError, TokenizerError, in_one_line
 from .sources import open_gguf
 
 if TYPE_CHECKING:
@@ -82,10 +84,11 @@ def _read(folder: str, gguf_file: str | None) -> Any:
     ready = gguf_file is None and (files / "tokenizer.json").is_file()
     reader: Any = PreTrainedTokenizerFast if ready else AutoTokenizer
     try:
-        tokenizer = reader.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
+        tokenizer = reader.from_pretrained(
+            folder, trust_remote_code=False, **({"gguf_file": gguf_file} if gguf_file else {})
+        )
     except Exception as error:  # tokenizers raises bare Exception on a malformed file
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {reason}") from error
+        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {in_one_line(error)}") from error
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
         raise TokenizerError(f"{kind} of {folder} has no tokenizer.json form; give one with tokenizer=")
@@ -121,15 +124,19 @@ def _eos_ids(
 ) -> tuple[int, ...]:
     """All stop ids: the generation config may name more than the model's."""
     named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
-    if gguf_file is None:
+    path = Path(folder) / "generation_config.json"
+    if gguf_file is None and path.is_file():
         try:
-            named.append(GenerationConfig.from_pretrained(folder).eos_token_id)
-        except OSError:  # most checkpoints without chat have no generation config
-            named.append(None)
-    ids: list[int] = []
+            named.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+        except (OSError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {in_one_line(error)}") from error
+    ids: list[object] = []
     for item in named:
-        ids += [item] if isinstance(item, int) else item if isinstance(item, list) else []
-    return tuple(dict.fromkeys(ids))
+        ids += item if isinstance(item, list) else [] if item is None else [item]
+    for item in ids:
+        if not isinstance(item, int) or isinstance(item, bool):
+            raise TokenizerError(f"{folder} names {item!r} as an end-of-sequence token; it must be an id")
+    return tuple(dict.fromkeys(typing.cast("list[int]", ids)))
 
 
 def _adds_bos(backend: Tokenizer, bos_id: int | None) -> bool:
