@@ -5,6 +5,8 @@ An error of a bundle is also the runtime's of the same kind, so that one `except
 
 from pilotfish.bindings import errors
 
+_LONGEST = 300  # characters of a library's message
+
 
 class ExportError(errors.PilotfishError, ValueError):
     """Base of every error that pilotfish.exporter raises on bad input."""
@@ -16,6 +18,10 @@ class OptionError(ExportError, errors.InvalidArgumentError):
 
 class CheckpointError(ExportError):
     """The checkpoint is missing, is not a language model, or lacks a tensor."""
+
+
+class UnusedTensorError(CheckpointError):
+    """The checkpoint has tensors that an export would leave out, and `ignore_unused` was not given."""
 
 
 class TokenizerError(ExportError):
@@ -42,6 +48,14 @@ class OutputFullError(ExportError):
     """The disk has no room for the bundle; nothing of it is left."""
 
 
+class OutOfMemoryError(ExportError, errors.OutOfMemoryError):
+    """The process may not have as much memory as the export or training needs."""
+
+
+class UnexpectedError(ExportError, errors.InternalError):
+    """A fault of pilotfish or of a library that it uses, whatever the input was."""
+
+
 class BundleError(ExportError):
     """Base of the errors of a bundle that is read."""
 
@@ -56,3 +70,8 @@ class BundleCorruptError(BundleError, errors.BundleCorruptError):
 
 class BundleVersionError(BundleError, errors.BundleVersionError):
     """The bundle was written in another format version."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What a library says of an error, without its line breaks and not at any length."""
+    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__

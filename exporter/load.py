@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel, __version__
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import smollm2
-from .errors import CheckpointError, UnsupportedModelError
+from .config_check import QUANTISED_KEYS, check_named, check_values, quantisation, read_config_json
+from .errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from .files import sha256_of
 from .gguf import GgufReference, GgufSource, open_gguf, read_config
 from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
-from .sources import SafetensorsSource, WeightSource
+from .sources import CheckpointSource, SafetensorsSource
 from .tokenizer import TokenizerInfo, load_gguf_tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from .gguf import GgufFile
     from .parity import SecondReading
 
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
@@ -38,7 +40,7 @@ class Checkpoint:
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
     prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
 
-    def source(self, model: PreTrainedModel) -> WeightSource:
+    def source(self, model: PreTrainedModel) -> CheckpointSource:
         """Opens the tensors under the names of `model`'s state dict.
 
         Raises:
@@ -87,7 +89,7 @@ def _load_gguf(path: Path) -> Checkpoint:
     return Checkpoint(
         id=path.name,
         path=path,
-        config=_checked(read_config(file), path),
+        config=_gguf_config(file),
         tokenizer=load_gguf_tokenizer(file),
         licence=file.fields.get("general.license"),
         sha256=sha256_of(path) if len(file.parts) == 1 else None,
@@ -96,23 +98,51 @@ def _load_gguf(path: Path) -> Checkpoint:
 
 def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None]:
     """A folder's configuration, without what it says about quantisation, and how that reads."""
+    found = read_config_json(folder)
+    kind = found.get("model_type")
+    if not isinstance(kind, str):
+        raise CheckpointError(f"{folder} has no readable model configuration: model_type is {kind!r}")
+    settings = quantisation(found, folder)
+    method = None if settings is None else read_method(settings, str(folder))
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{folder} has no readable model configuration: {reason}") from error
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return _checked(config, folder), None
-    del config.quantization_config
-    return _checked(config, folder), read_method(dict(settings), str(folder))
+        config: PretrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    except Exception as error:  # whatever transformers' checks of values that a user wrote raise
+        raise _unreadable(folder, found, error) from error
+    for key in QUANTISED_KEYS:
+        vars(config).pop(key, None)
+    return _checked(config, folder, found), method
 
 
-def _checked(config: PretrainedConfig, where: Path) -> PretrainedConfig:
+def _gguf_config(file: GgufFile) -> PretrainedConfig:
+    try:
+        config = read_config(file)
+    except ExportError:
+        raise
+    except Exception as error:  # whatever follows from fields of another type
+        raise CheckpointError(f"{file.path} has no readable model configuration: {in_one_line(error)}") from error
+    return _checked(config, file.path, None)
+
+
+def _checked(config: PretrainedConfig, where: Path, found: dict[str, Any] | None) -> PretrainedConfig:
+    """found: what config.json says, of a folder."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
+    if found is not None:
+        check_named(found, config, str(where))
+    check_values(config, str(where))
     check_rope_type(config)
     return config
+
+
+def _unreadable(where: Path, found: dict[str, Any], error: Exception) -> CheckpointError:
+    kind = found["model_type"]
+    if kind not in CONFIG_MAPPING:
+        code = "; code of its own (auto_map) is never run" if found.get("auto_map") else ""
+        return CheckpointError(
+            f"{where} has no readable model configuration: model_type is {kind!r}, which transformers {__version__} "
+            f"does not know{code}"
+        )
+    return CheckpointError(f"{where} has no readable model configuration: {in_one_line(error)}")
 
 
 def _download(name: str) -> Path:
@@ -131,7 +161,7 @@ def _download(name: str) -> Path:
 def _hub_licence(folder: Path) -> str | None:
     """The licence line of a model card's front matter."""
     card = folder / "README.md"
-    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    lines = card.read_text(encoding="utf-8", errors="replace").splitlines() if card.is_file() else []
     if lines[:1] != ["---"]:
         return None
     for line in lines[1:]:

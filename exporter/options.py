@@ -69,6 +69,7 @@ class ExportOptions:
     parity: compare the exported graphs with torch and fail over tolerance.
     parity_tokens: tokens of the built-in text that the parity check runs, 16..1024.
     overwrite: replace an existing output folder.
+    ignore_unused: export a checkpoint although some of its tensors are left out, or differ from what they are tied to.
 
     Raises:
         OptionError: a value outside its range.
@@ -86,6 +87,7 @@ class ExportOptions:
     parity: bool = True
     parity_tokens: int = 192
     overwrite: bool = False
+    ignore_unused: bool = False
 
     def __post_init__(self) -> None:
         if self.head_format is not None and self.head_format not in FORMATS:

@@ -7,16 +7,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .border import only_own_errors
 from .bundle import MANIFEST, TOKENIZER, file_entry
+from .checkpoint_check import check_checkpoint
 from .draft_vocabulary import DraftVocabulary, choose_ids
 from .errors import TokenizerError
-from .files import check_output, new_folder
 from .head_export import HeadSummary, export_head
 from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest import Manifest, TokenizerEntry
 from .model_export import ModelSummary, export_model, model_entry, model_summary
 from .options import ExportOptions
+from .output_folder import check_output, new_folder, remove_abandoned
 from .pair import check_pair
 from .progress import NoProgress, Progress
 
@@ -59,11 +61,14 @@ def export(
     options, progress = options or ExportOptions(), progress or NoProgress()
     out = Path(out)
     options.check_parts(has_draft=draft is not None, has_head=head is not None)
-    check_output(out, overwrite=options.overwrite)
-    parts = _load(target, draft, head, options, progress)
-    with new_folder(out) as folder:
-        manifest, models, head_summary = _write(parts, folder, options, progress)
-        size = sum(path.stat().st_size for path in folder.iterdir())
+    with only_own_errors(f"exporting {target}"):
+        for removed in remove_abandoned(out):
+            progress.note(removed)
+        check_output(out, overwrite=options.overwrite)
+        parts = _load(target, draft, head, options, progress)
+        with new_folder(out, overwrite=options.overwrite) as folder:
+            manifest, models, head_summary = _write(parts, folder, options, progress)
+            size = sum(path.stat().st_size for path in folder.iterdir())
     progress.finish()
     warnings = () if parts.tokenizer.warning is None else (parts.tokenizer.warning,)
     return ExportResult(out, size, manifest, models, head_summary, warnings)
@@ -87,9 +92,12 @@ def _load(target: str, draft: str | None, head: str | None, options: ExportOptio
         opened = open_head(head)
         progress.advance()
     models = {"target": load_checkpoint(target)}
-    progress.advance()
     if draft is not None:
         models["draft"] = load_checkpoint(draft)
+    for name, checkpoint in models.items():
+        uses_mtp = name == "target" and opened is not None and opened.kind == "mtp"
+        for note in check_checkpoint(checkpoint, uses_mtp=uses_mtp, ignore_unused=options.ignore_unused):
+            progress.note(note)
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
@@ -146,6 +154,10 @@ def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
     if tokenizer.size > target.config.vocab_size:
         sizes = f"the tokenizer has {tokenizer.size} tokens, {target.id} only {target.config.vocab_size}"
         raise TokenizerError(f"{sizes}; it belongs to another model")
+    for eos_id in tokenizer.eos_ids:
+        if not 0 <= eos_id < target.config.vocab_size:
+            sizes = f"an id below {target.config.vocab_size}"
+            raise TokenizerError(f"{target.id} names {eos_id} as an end-of-sequence token; it must be {sizes}")
     return tokenizer
 
 

@@ -25,7 +25,7 @@ def check_rope_type(config: object) -> None:
     parameters = getattr(config, "rope_parameters", None) or {}
     if any(isinstance(value, dict) for value in parameters.values()):
         raise UnsupportedModelError("rope_parameters differ between layer types; one table for all layers is supported")
-    rope_type = parameters.get("rope_type", "default")
+    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"  # the second is the old spelling
     if rope_type not in _FIXED_TYPES:
         raise UnsupportedModelError(f"rope type is {rope_type!r}; supported are {', '.join(_FIXED_TYPES)}")
 

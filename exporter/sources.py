@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 
 from .errors import CheckpointError
+from .shards import open_shards
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from .quantise import Quantised
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_ROWS = 4096  # that are compared at a time
+_PLAIN_TYPES = ("F64", "F32", "F16", "BF16")  # of safetensors
 
 
 class WeightSource(Protocol):
@@ -36,25 +37,30 @@ class WeightSource(Protocol):
         """Type of a tensor in the checkpoint, such as BF16 or Q4_1; None if there is no such tensor."""
 
 
+class CheckpointSource(WeightSource, Protocol):
+    """All tensors of a checkpoint on disk, by the names that they are stored under."""
+
+    def names(self) -> list[str]:
+        """Stored names of all tensors; of those that a model's state dict has, that name where the file's differs."""
+
+    def stored_name(self, name: str) -> str | None:
+        """What a tensor of the state dict is stored as; None if the checkpoint has none."""
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """Shape of a stored tensor."""
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Whether two stored tensors hold the same; needs no more memory than some of their rows."""
+
+    def packed_type(self, stored: str) -> str | None:
+        """The type of a stored tensor whose values stand for others in a layout that nobody names; else None."""
+
+
 class SafetensorsSource:
     """A folder with model.safetensors or its sharded form; opened files stay mapped, tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
-        index = folder / "model.safetensors.index.json"
-        single = folder / "model.safetensors"
-        if index.is_file():
-            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        elif single.is_file():
-            files = [single.name]
-        else:
-            raise CheckpointError(f"{folder} has no model.safetensors; save the model with save_pretrained first")
-        self._files: dict[str, Any] = {}
-        for file in files:
-            try:
-                opened: Any = safe_open(folder / file, framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{folder / file} cannot be read as safetensors: {error}") from error
-            self._files.update(dict.fromkeys(opened.keys(), opened))
+        self._files = open_shards(folder)
         self._folder = folder
 
     def names(self) -> list[str]:
@@ -63,7 +69,7 @@ class SafetensorsSource:
 
     def read(self, name: str) -> Array:
         """A tensor as f32."""
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         if stored is None:
             raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
         tensor: torch.Tensor = self._files[stored].get_tensor(stored)
@@ -75,20 +81,45 @@ class SafetensorsSource:
         Raises:
             CheckpointError: there is no such tensor.
         """
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         if stored is None:
             raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
         tensor: torch.Tensor = self._files[stored].get_tensor(stored)
         return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """As the file's header says."""
+        return tuple(self._files[stored].get_slice(stored).get_shape())
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Compares some rows at a time."""
+        if self.shape(stored) != self.shape(other):
+            return False
+        if not self.shape(stored):
+            return self._same(*(self._files[name].get_tensor(name) for name in (stored, other)))
+        parts = [self._files[name].get_slice(name) for name in (stored, other)]
+        starts = range(0, self.shape(stored)[0], _ROWS)
+        return all(self._same(*(part[start : start + _ROWS] for part in parts)) for start in starts)
+
+    @staticmethod
+    def _same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+        if mine.is_floating_point() and theirs.is_floating_point():
+            mine, theirs = mine.float(), theirs.float()
+        return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+
+    def packed_type(self, stored: str) -> str | None:
+        """Integers and 8-bit floats are not weights without a scale."""
+        kind = str(self._files[stored].get_slice(stored).get_dtype())
+        return None if kind in _PLAIN_TYPES else kind
 
     def read_blocks(self, name: str, format_name: str) -> None:
         """Safetensors hold no blocks."""
 
     def stored_type(self, name: str) -> str | None:
         """The type's name in the file's header, such as F16 or BF16."""
-        stored = self._stored_name(name)
+        stored = self.stored_name(name)
         return None if stored is None else str(self._files[stored].get_slice(stored).get_dtype())
 
-    def _stored_name(self, name: str) -> str | None:
+    def stored_name(self, name: str) -> str | None:
         """The leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
         return next((key for key in (name, name.removeprefix("model.")) if key in self._files), None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerFast
 
-from .errors import TokenizerError
+from .errors import CheckpointError, ExportError, TokenizerError, in_one_line
 from .gguf import build_tokenizer, stop_ids
 
 if TYPE_CHECKING:
@@ -73,7 +75,12 @@ def load_gguf_tokenizer(file: GgufFile) -> TokenizerInfo | None:
     Raises:
         TokenizerError: a kind of vocabulary or a splitting rule that is not known, or no end-of-sequence id.
     """
-    built = build_tokenizer(file)
+    try:
+        built = build_tokenizer(file)
+    except ExportError:
+        raise
+    except Exception as error:  # whatever tokenizers and numpy raise on fields of another type
+        raise TokenizerError(f"the tokenizer of {file.path} cannot be read: {in_one_line(error)}") from error
     if built is None:
         return None
     return TokenizerInfo(
@@ -102,10 +109,9 @@ def _read(folder: Path) -> Any:
     # A tokenizer.json is taken as it is: the model families' own classes rebuild it and may add tokens.
     reader: Any = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     try:
-        tokenizer = reader.from_pretrained(str(folder))
+        tokenizer = reader.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exception on a malformed file
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {reason}") from error
+        raise TokenizerError(f"the tokenizer of {folder} cannot be read: {in_one_line(error)}") from error
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
         raise TokenizerError(f"{kind} of {folder} has no tokenizer.json form; give one with tokenizer=")
@@ -115,14 +121,19 @@ def _read(folder: Path) -> Any:
 def _eos_ids(folder: Path, config: PretrainedConfig, tokenizer_eos: int | None) -> tuple[int, ...]:
     """All stop ids: the generation config may name more than the model's."""
     named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
-    try:
-        named.append(GenerationConfig.from_pretrained(str(folder)).eos_token_id)
-    except OSError:  # most checkpoints without chat have no generation config
-        named.append(None)
-    ids: list[int] = []
+    path = folder / "generation_config.json"
+    if path.is_file():  # most checkpoints without chat have none
+        try:
+            named.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+        except (OSError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {in_one_line(error)}") from error
+    ids: list[object] = []
     for item in named:
-        ids += [item] if isinstance(item, int) else item if isinstance(item, list) else []
-    return tuple(dict.fromkeys(ids))
+        ids += item if isinstance(item, list) else [] if item is None else [item]
+    for item in ids:
+        if not isinstance(item, int) or isinstance(item, bool):
+            raise TokenizerError(f"{folder} names {item!r} as an end-of-sequence token; it must be an id")
+    return tuple(dict.fromkeys(typing.cast("list[int]", ids)))
 
 
 def _adds_bos(backend: Tokenizer, bos_id: int | None) -> bool:

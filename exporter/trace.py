@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from .contract import DOMAIN, DOMAIN_VERSION
-from .errors import UnsupportedModelError
+from .errors import CheckpointError, UnsupportedModelError, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,8 +148,11 @@ def build_on_meta(config: PretrainedConfig) -> PreTrainedModel:
 def new_model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
     """The model of a configuration on the meta device, with an attention of transformers' registry."""
     build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
-    with torch.device("meta"):
-        model = build(config, attn_implementation=attention, dtype=torch.float32)
+    try:
+        with torch.device("meta"):
+            model = build(config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False)
+    except Exception as error:  # whatever its class raises on values that a user wrote
+        raise CheckpointError(f"no {config.model_type} model has this configuration: {in_one_line(error)}") from error
     model.train(mode=False)
     return model
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
 from .errors import UnsupportedModelError
+from .finite import read_finite, read_finite_blocks
 from .packing import interleave, pack, pack_float, padded
 from .quantise import Quantised, quantise
 
@@ -46,7 +47,7 @@ def write_weights(
     """Writes the weights file, without the tensors that are `elsewhere`; calls `advance` after each of all.
 
     Raises:
-        CheckpointError: the source lacks a tensor.
+        CheckpointError: the source lacks a tensor, or has one with a value that is no number.
         UnsupportedModelError: a matrix that low-bit blocks cannot hold.
     """
     stored: list[StoredTensor] = []
@@ -87,14 +88,14 @@ def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
 
 def read_vector(vector: Vector, source: WeightSource) -> Array:
     """A stored vector, f32, in the row order of its matrix."""
-    parts = [source.read(name).astype(np.float32, copy=False) for name in vector.sources]
+    parts = [read_finite(source, name).astype(np.float32, copy=False) for name in vector.sources]
     return interleave(*parts) if vector.interleaved else np.concatenate(parts)
 
 
 def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
     """The packed bytes of a matrix, some thousand rows at a time."""
     if weight.format in ("f16", "f32"):
-        rows = _arranged(weight, [source.read(name) for name in weight.sources])
+        rows = _arranged(weight, [read_finite(source, name) for name in weight.sources])
         for start in range(0, len(rows), _CHUNK_ROWS):
             yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
         return
@@ -107,10 +108,10 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
 
 def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
     """The integers of a low-bit matrix in stored row order; blocks whose integers it holds are taken over."""
-    blocks = [source.read_blocks(name, weight.format) for name in weight.sources]
+    blocks = [read_finite_blocks(source, name, weight.format) for name in weight.sources]
     if any(found is not None for found in blocks):
         pairs = zip(weight.sources, blocks, strict=True)
-        parts = [found or quantise(source.read(name), weight.format) for name, found in pairs]
+        parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
         offsets = [part.offset for part in parts if part.offset is not None]
         yield Quantised(
             _arranged(weight, [part.codes for part in parts]),
@@ -118,7 +119,7 @@ def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Qua
             _arranged(weight, offsets) if offsets else None,
         )
         return
-    rows = _arranged(weight, [source.read(name) for name in weight.sources])
+    rows = _arranged(weight, [read_finite(source, name) for name in weight.sources])
     for start in range(0, len(rows), _CHUNK_ROWS):
         yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
 

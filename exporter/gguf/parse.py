@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
-from pilotfish.exporter.errors import CheckpointError
+from pilotfish.exporter.errors import CheckpointError, in_one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _DEFAULT_ALIGNMENT = 32  # bytes
 _MOST_DIMENSIONS = 4
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error)  # by what cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ def parse(path: Path) -> ParsedFile:
     try:
         mapped = np.memmap(path, mode="r", dtype=np.uint8)
         return _parse(path, mapped)
-    except (ValueError, OSError, KeyError, struct.error, OverflowError, MemoryError) as error:
-        raise CheckpointError(f"{path} is not a complete GGUF file: {error}") from error
+    except (*_DAMAGED, OSError, MemoryError) as error:
+        raise CheckpointError(f"{path} is not a complete GGUF file: {in_one_line(error)}") from error
 
 
 def _parse(path: Path, mapped: Array) -> ParsedFile:

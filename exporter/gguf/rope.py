@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .file import GgufFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_FREQUENCY_FACTORS = "rope_freqs.weight"
+FREQUENCY_FACTORS = "rope_freqs.weight"
 _CHOSEN_BY_LENGTH = ("rope_factors_long.weight", "rope_factors_short.weight")
 _DEFAULT_BASE = 10000.0
 _LOW, _HIGH = 1.0, 4.0  # wavelengths in an original context, between which Llama 3 goes from one factor to the other
@@ -32,11 +32,11 @@ def rope_parameters(file: GgufFile, rotary_dim: int) -> dict[str, Any]:
         if name in file.tensors:
             raise UnsupportedModelError(f"{file.path} has {name}: frequencies that change with the length")
     scaling = _scaling(file, f"{prefix}.scaling")
-    if _FREQUENCY_FACTORS in file.tensors:
+    if FREQUENCY_FACTORS in file.tensors:
         if scaling["rope_type"] != "default":
             kind = scaling["rope_type"]
-            raise UnsupportedModelError(f"{file.path} has {_FREQUENCY_FACTORS} and {kind} rope scaling; one is known")
-        factors = file.tensors[_FREQUENCY_FACTORS].values().reshape(-1)
+            raise UnsupportedModelError(f"{file.path} has {FREQUENCY_FACTORS} and {kind} rope scaling; one is known")
+        factors = file.tensors[FREQUENCY_FACTORS].values().reshape(-1)
         scaling = _llama3(file, factors, base, rotary_dim)
     return {"rope_theta": base, **scaling}
 
@@ -82,7 +82,7 @@ def _llama3(file: GgufFile, factors: Array, base: float, rotary_dim: int) -> dic
                 "high_freq_factor": _HIGH,
                 "original_max_position_embeddings": context,
             }
-    raise UnsupportedModelError(f"{file.path} has {_FREQUENCY_FACTORS} that are not Llama 3's: {factors[:8]}...")
+    raise UnsupportedModelError(f"{file.path} has {FREQUENCY_FACTORS} that are not Llama 3's: {factors[:8]}...")
 
 
 def llama3_factors(wavelengths: Array, factor: float, context: int) -> Array:

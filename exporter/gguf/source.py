@@ -13,6 +13,7 @@ from pilotfish.exporter.errors import CheckpointError
 from .blocks import keeps_integers, unpack_blocks
 from .config import OWN_ARCHITECTURES
 from .file import open_gguf
+from .rope import FREQUENCY_FACTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .parse import GgufTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_ROWS = 4096  # that are compared at a time
 _ROTATES_PAIRS = ("llama",)  # neighbouring rows of a head of q and k, where transformers rotates its halves
 _OWN_NAMES = (
     (re.compile(r"model\.embed_tokens\."), "token_embd."),
@@ -55,7 +57,34 @@ class GgufSource:
             self._process = lambda name, rows: np.asarray(
                 processor.process(rows, name=name, tensor_key_mapping={}, parsed_parameters={}).weights
             )
-        self._tensors = {names[name]: tensor for name, tensor in file.tensors.items() if name in names}
+        self._tensors = {
+            names.get(name, name): tensor
+            for name, tensor in file.tensors.items()
+            if name != FREQUENCY_FACTORS  # which the configuration has been made of
+        }
+
+    def names(self) -> list[str]:
+        """Those of the state dict, and the file's own for tensors that it does not have."""
+        return sorted(self._tensors)
+
+    def stored_name(self, name: str) -> str | None:
+        """The same name."""
+        return name if name in self._tensors else None
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """Rows first, unlike in the file."""
+        return self._tensors[stored].shape
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Whether their blocks are the same."""
+        mine, theirs = self._tensors[stored], self._tensors[other]
+        if (mine.type, mine.shape) != (theirs.type, theirs.shape):
+            return False
+        starts = range(0, len(mine.data), _ROWS)
+        return all(np.array_equal(mine.data[row : row + _ROWS], theirs.data[row : row + _ROWS]) for row in starts)
+
+    def packed_type(self, stored: str) -> None:
+        """The gguf package knows the layout of every type that the reader of the header lets through."""
 
     def _tensor(self, name: str) -> GgufTensor:
         if name not in self._tensors:

@@ -16,12 +16,15 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError, safe_open
 
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
+from pilotfish.exporter.shards import INDEX, read_index
+
+from .config_check import check_head
+from .speculators import as_eagle3, is_speculators
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
-_INDEX = "model.safetensors.index.json"
 _HUB_FILES = ["*.json", "*.safetensors", "*.pt", "*.bin", "README.md"]
 _SCALE, _OFFSET = "_scale", "_offset"  # of a quantised weight
 _PREFIXES = ("speculator.", "medusa_head.", "model.")  # of all names, in some releases
@@ -87,21 +90,26 @@ def open_head(name: str) -> HeadCheckpoint:
 
     Raises:
         CheckpointError: no such folder or id, no weights, or a file that cannot be read.
+            Or a configuration that its tensors contradict.
         UnsupportedModelError: tensors of no known kind of head.
     """
     folder = Path(name) if Path(name).exists() else _download(name)
     config = _config(folder)
     tensors = _with_scales_applied(_tensors(folder), name)
     kind: str | None = "mtp"
-    if not _mtp_prefixes(tensors):
+    if not mtp_prefixes(tensors):
         tensors = _without_prefix(tensors)
+        if is_speculators(config):
+            config, tensors = as_eagle3(config, tensors, name)
         kind = next((kind for kind, pattern in _KINDS.items() if any(map(pattern.match, tensors))), None)
     if kind is None:
         raise UnsupportedModelError(
             f"{name} is no head of a known layout ({', '.join(_KINDS)}) and has no MTP layer: it has tensors such as "
             f"{min(tensors)}"
         )
-    return HeadCheckpoint(folder.name if folder == Path(name) else name, kind, config, tensors)
+    checkpoint = HeadCheckpoint(folder.name if folder == Path(name) else name, kind, config, tensors)
+    check_head(checkpoint)
+    return checkpoint
 
 
 def _download(name: str) -> Path:
@@ -126,9 +134,9 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors; of a target with MTP layers these alone, as it may have many gigabytes of others."""
-    index = folder / _INDEX
+    index = folder / INDEX
     if index.is_file():
-        files = _files_in(index)
+        files = read_index(index)
     else:
         found = [name for name in _FILES if (folder / name).is_file()][:1]
         files = {tensor: name for name in found for tensor in _names(folder / name)}
@@ -136,7 +144,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
             raise CheckpointError(f"{folder} has no weights; expected one of {', '.join(_FILES)}")
         if not files:
             raise CheckpointError(f"{folder / found[0]} holds no tensor")
-    prefixes = _mtp_prefixes(files)
+    prefixes = mtp_prefixes(files)
     wanted = {tensor: name for tensor, name in files.items() if not prefixes or tensor.startswith(prefixes)}
     tensors: dict[str, torch.Tensor] = {}
     for name in sorted(set(wanted.values())):
@@ -144,15 +152,8 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _files_in(index: Path) -> dict[str, str]:
-    """The file of each tensor."""
-    try:
-        return {str(name): str(file) for name, file in json.loads(index.read_bytes())["weight_map"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} names no files of tensors: {error!r}") from error
-
-
-def _mtp_prefixes(names: Iterable[str]) -> tuple[str, ...]:
+def mtp_prefixes(names: Iterable[str]) -> tuple[str, ...]:
+    """What the names of a target's multi-token prediction layers begin with; empty if it has none."""
     return tuple({found[1] for name in names if (found := _MTP.match(name))})
 
 
@@ -202,6 +203,9 @@ def _with_scales_applied(tensors: dict[str, torch.Tensor], name: str) -> dict[st
         if not key.endswith(_SCALE) or weight not in plain:
             continue
         codes, offset = plain[weight], tensors.get(weight + _OFFSET)
+        if codes.ndim != 2 or (offset is not None and codes.dtype != torch.uint8):  # noqa: PLR2004
+            found = f"{str(codes.dtype).removeprefix('torch.')} {list(codes.shape)}"
+            raise CheckpointError(f"{name}: {weight} is {found}, but {key} beside it stands for a matrix of codes")
         if offset is not None:
             codes = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(1)
         if scale.ndim != 2 or len(scale) != len(codes) or codes.shape[1] % scale.shape[1]:  # noqa: PLR2004

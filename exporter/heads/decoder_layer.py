@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pilotfish.exporter import contract
-from pilotfish.exporter.errors import UnsupportedModelError
+from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from pilotfish.exporter.rotary_tables import check_rope_type
 
 from .head_model import Array, CacheShape
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .graph_builder import GraphBuilder
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+_DEFAULT_POSITIONS = 2048
 _OPTIONAL = ("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters")
 
 
@@ -41,8 +42,15 @@ def layer_config(checkpoint: HeadCheckpoint) -> Any:
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
     given = {name: checkpoint.setting(name) for name in names}
     given |= {name: checkpoint.config[name] for name in _OPTIONAL if checkpoint.config.get(name) is not None}
-    config = LlamaConfig(**given, max_position_embeddings=checkpoint.config.get("max_position_embeddings", 2048))
-    check_rope_type(config)
+    given |= {"max_position_embeddings": checkpoint.config.get("max_position_embeddings") or _DEFAULT_POSITIONS}
+    try:
+        config = LlamaConfig(**given)
+        check_rope_type(config)
+        LlamaRotaryEmbedding(config)
+    except ExportError:
+        raise
+    except Exception as error:  # whatever transformers' checks of values that a user wrote raise
+        raise CheckpointError(f"{checkpoint.id}: config.json describes no layer: {in_one_line(error)}") from error
     return config
 
 

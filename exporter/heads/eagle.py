@@ -23,6 +23,7 @@ from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from .decoder_layer import DecoderLayer, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
 from .graph_builder import GraphBuilder
 from .head_model import HeadModel
+from .speculators import NORMED_RESIDUAL
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -154,7 +155,8 @@ class _Reader:
         parts = []
         for value, norm in ((token, "input_layernorm"), (state, "hidden_norm")):
             parts.append(graph.rms_norm(value, norm, self._layer.part(f"{norm}.weight", hidden), epsilon))
-        return graph.op("Concat", *parts, attributes={"axis": 1}), state
+        residual = parts[1] if self.tensors.checkpoint.config.get(NORMED_RESIDUAL) else state
+        return graph.op("Concat", *parts, attributes={"axis": 1}), residual
 
     def _embedding(self) -> str:
         """The head's own embedding of the target's width, else the target's."""
@@ -189,9 +191,11 @@ class _Reader:
             if num_logits != self._config.vocab_size:
                 raise CheckpointError(f"{name} scores {num_logits} of {self._config.vocab_size} ids, but has no d2t")
             return tuple(range(num_logits))
-        offsets = checkpoint.tensor("d2t", num_logits).tolist()
+        offsets = checkpoint.tensor("d2t", num_logits)
+        if offsets.is_floating_point():
+            raise CheckpointError(f"{name}: d2t is of type {offsets.dtype}; it must hold whole numbers")
         self.tensors.names |= {"d2t", "t2d"}
-        ids = tuple(row + int(offset) for row, offset in enumerate(offsets))
+        ids = tuple(row + int(offset) for row, offset in enumerate(offsets.tolist()))
         if list(ids) != sorted(set(ids)) or ids[0] < 0 or ids[-1] >= self._target.tokenizer_size:
             raise CheckpointError(
                 f"{name}: d2t does not lead to ascending ids below {self._target.tokenizer_size}; it must hold "

@@ -13,6 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from . import mlp_speculator, mtp
 from .decoder_layer import layer_config
+from .speculators import NORMED_RESIDUAL
 from .target_state import STREAMS, stream_taps
 
 if TYPE_CHECKING:
@@ -100,8 +101,9 @@ class TorchHead:
         own = "embed_tokens.weight"
         embedding = own if own in self._checkpoint.tensors else self._target.embedding
         token = self._rms_norm(self._rows(embedding, tokens), "midlayer.input_layernorm.weight", epsilon)
-        x = torch.cat([token, self._rms_norm(state, "midlayer.hidden_norm.weight", epsilon)], dim=-1)
-        result = self._layer("midlayer.", x, state)
+        normed = self._rms_norm(state, "midlayer.hidden_norm.weight", epsilon)
+        residual = normed if self._checkpoint.config.get(NORMED_RESIDUAL) else state
+        result = self._layer("midlayer.", torch.cat([token, normed], dim=-1), residual)
         return self._output(self._rms_norm(result, "norm.weight", epsilon), "lm_head.weight")
 
     def _mtp(self, state: Tensor, tokens: Tensor) -> Tensor:

@@ -32,6 +32,22 @@ def fields(words: Array, bits: int, axis: int) -> Array:
     return np.asarray(np.moveaxis(values.reshape(*words.shape[:-1], -1), -1, axis), np.uint8)
 
 
+def shape(method: Method, tensor: Callable[[str], Array]) -> tuple[int, ...]:
+    """Rows and columns of the matrix that a module's tensors stand for."""
+    per_word = _WORD_BITS // method.bits
+    if method.layout == "gptq":
+        words, rows = tensor("qweight").shape
+        return rows, words * per_word
+    if method.layout == "awq":
+        columns, words = tensor("qweight").shape
+        return words * per_word, columns
+    if method.layout == "packed":
+        return tuple(int(size) for size in tensor("weight_shape"))
+    if method.layout == "nf4":
+        return tuple(int(size) for size in _nf4_state(tensor)["shape"])
+    return tuple(tensor("weight").shape)
+
+
 def gptq(tensor: Callable[[str], Array], has: Callable[[str], bool], method: Method) -> Grouped:
     """Qweight [columns / per word, rows], qzeros [groups, rows / per word], scales [groups, rows], g_idx [columns]."""
     codes = fields(tensor("qweight"), method.bits, 0).T
@@ -94,7 +110,7 @@ def fp8(tensor: Callable[[str], Array], has: Callable[[str], bool]) -> Array:
 
 def nf4(tensor: Callable[[str], Array], has: Callable[[str], bool]) -> Array:
     """Nibbles are indices into quant_map, the high one first; absmax of each block may be quantised itself. As f32."""
-    state = json.loads(bytes(tensor("weight.quant_state.bitsandbytes__nf4").astype(np.uint8)))
+    state = _nf4_state(tensor)
     largest = tensor("weight.absmax").reshape(-1)
     if has("weight.nested_absmax"):
         nested = tensor("weight.nested_absmax").reshape(-1).repeat(int(state["nested_blocksize"]))[: largest.size]
@@ -104,6 +120,11 @@ def nf4(tensor: Callable[[str], Array], has: Callable[[str], bool]) -> Array:
     codes = np.stack([data >> 4, data & 15], axis=1).reshape(-1)
     wide = largest.astype(np.float32).repeat(int(state["blocksize"]))[: codes.size]
     return (tensor("weight.quant_map")[codes] * wide).reshape(tuple(state["shape"]))
+
+
+def _nf4_state(tensor: Callable[[str], Array]) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(bytes(tensor("weight.quant_state.bitsandbytes__nf4").astype(np.uint8)))
+    return state
 
 
 def _in_order(columns: int, groups: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.exporter.errors import UnsupportedModelError
+from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 
 _BITS = (4, 8)
 _PACKED, _INTEGERS, _FLOATS = "pack-quantized", ("int-quantized", "naive-quantized"), "float-quantized"
@@ -25,13 +25,19 @@ def read_method(settings: dict[str, Any], where: str) -> Method:
     """The layout of a folder with these settings.
 
     Raises:
+        CheckpointError: a setting is missing, or of another kind than it must be.
         UnsupportedModelError: a layout that is not known; the message names the setting and its value.
     """
     kind = str(settings.get("quant_method", settings.get("quant_algo", "unknown"))).lower()
     reader = _READERS.get(kind)
     if reader is None:
         raise _refused(where, "quant_method", kind, ", ".join(_READERS))
-    return reader(settings, where)
+    try:
+        return reader(settings, where)
+    except ExportError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{where} has settings of {kind} that cannot be read: {in_one_line(error)}") from error
 
 
 def _refused(where: str, name: str, value: object, known: str) -> UnsupportedModelError:

@@ -35,6 +35,19 @@ _MARK = {  # the tensor that a quantised module has
     "nf4": "weight.quant_map",
 }
 _FP8_MARKS = ("weight_scale_inv", "weight_scale")
+_ACTIVATIONS = ("input_scale", "input_zero_point")  # which a bundle rounds in its own way
+_PARTS = {  # the tensors that a quantised module may have in place of its weight
+    "gptq": ("qweight", "qzeros", "scales", "g_idx"),
+    "awq": ("qweight", "qzeros", "scales"),
+    "packed": ("weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx", *_ACTIVATIONS),
+    "integers": ("weight", "weight_scale", "weight_zero_point", *_ACTIVATIONS),
+    "fp8": ("weight", *_FP8_MARKS, *_ACTIVATIONS),
+    "nf4": (
+        "weight",
+        *(f"weight.{part}" for part in ("absmax", "quant_map", "nested_absmax", "nested_quant_map")),
+        "weight.quant_state.bitsandbytes__nf4",
+    ),
+}
 
 
 class PrequantisedSource:
@@ -66,15 +79,65 @@ class PrequantisedSource:
         return self._grouped(name).kind() if self._method.layout in _GROUPED else self._method.layout.upper()
 
     def names(self) -> list[str]:
-        """Names of all tensors in the files."""
-        return self._folder.names()
+        """The tensors of a quantised module are one, its weight; a bias of zeros, which GPTQ's tools add, is none."""
+        found = {self._weight_of(name) or name for name in self._folder.names()}
+        return sorted(name for name in found if not self._is_empty_bias(name))
+
+    def stored_name(self, name: str) -> str | None:
+        """Of a quantised module the name of the weight that it would have."""
+        mark = self._mark(name)
+        if mark is None:
+            return self._folder.stored_name(name)
+        stored = self._folder.stored_name(mark)
+        return None if stored is None else name[mark.index(stored) :]
+
+    def shape(self, stored: str) -> tuple[int, ...]:
+        """Of a quantised module that of the matrix."""
+        if not self._is_quantised(stored):
+            return self._folder.shape(stored)
+        shape: tuple[int, ...] = self._checked(stored, lambda tensor, _: layouts.shape(self._method, tensor))
+        return shape
+
+    def equal(self, stored: str, other: str) -> bool:
+        """Of quantised modules whether they have the same parts and these are equal."""
+        mine, theirs = self._parts(stored), self._parts(other)
+        return mine.keys() == theirs.keys() and all(self._folder.equal(mine[part], theirs[part]) for part in mine)
+
+    def packed_type(self, stored: str) -> str | None:
+        """Of a tensor beside the quantised modules, as a plain folder has it."""
+        return None if self._is_quantised(stored) else self._folder.packed_type(stored)
 
     def _is_quantised(self, name: str) -> bool:
+        return self._mark(name) is not None
+
+    def _mark(self, name: str) -> str | None:
+        """The tensor that shows a weight to be quantised."""
         stem, _, kind = name.rpartition(".")
         if kind != "weight":
-            return False
+            return None
         marks = _FP8_MARKS if self._method.layout == "fp8" else (_MARK[self._method.layout],)
-        return any(self._folder.stored_type(f"{stem}.{mark}") is not None for mark in marks)
+        names = (f"{stem}.{mark}" for mark in marks)
+        return next((mark for mark in names if self._folder.stored_name(mark) is not None), None)
+
+    def _weight_of(self, stored: str) -> str | None:
+        """The weight of the quantised module that a tensor is a part of."""
+        for part in _PARTS[self._method.layout]:
+            weight = f"{stored.removesuffix(part)}weight"
+            if stored.endswith(f".{part}") and self._is_quantised(weight):
+                return weight
+        return None
+
+    def _parts(self, stored: str) -> dict[str, str]:
+        """The tensors of a quantised module by what each is; of another the tensor itself."""
+        if not self._is_quantised(stored):
+            return {"": stored}
+        stem = stored.removesuffix("weight")
+        found = {part: self._folder.stored_name(stem + part) for part in _PARTS[self._method.layout]}
+        return {part: name for part, name in found.items() if name is not None}
+
+    def _is_empty_bias(self, stored: str) -> bool:
+        is_bias = stored.endswith(".bias") and self._is_quantised(f"{stored.removesuffix('bias')}weight")
+        return is_bias and not self._folder.read(stored).any()
 
     def _read_grouped(self, name: str) -> Grouped:
         layout = _GROUPED[self._method.layout]

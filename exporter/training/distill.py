@@ -7,9 +7,11 @@ import importlib.util
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import torch
+
+from pilotfish.exporter.border import only_own_errors
 
 from .boost import missed_rows
 from .card import write_card
@@ -28,7 +30,16 @@ from .storage import write_text
 from .students import new_student
 from .target import Target, load_target
 from .text import find_text, pack_text
-from .workspace import TimeLimit, claim_folder, device_name, new_accelerator, options_in
+from .workspace import (
+    TimeLimit,
+    check_claim,
+    claim_folder,
+    device_name,
+    lock_folder,
+    new_accelerator,
+    options_in,
+    remove_unfinished,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +74,12 @@ def train(options: TrainOptions, progress: TrainingProgress | None = None) -> Tr
     for package in _EXTRA:
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(f"training needs {package}: pip install 'pilotfish[export,train]'")
-    return _Run(options, progress or NoTrainingProgress()).finish()
+    with only_own_errors(f"training {options.out}"):
+        run = _Run(options, progress or NoTrainingProgress())
+        try:
+            return run.finish()
+        finally:
+            run.close()
 
 
 class _Run:
@@ -77,9 +93,26 @@ class _Run:
         self._files = find_text(options.data, options.data_licence)
         self._turn_files = find_text(options.user_turns, options.data_licence) if options.user_turns else ()
         self._accelerator = new_accelerator(options)
+        self._lock = self._lock_folder()
         with self._accelerator.main_process_first():
             claim_folder(options, self._work)
         self._clock = PhaseClock(self._work / f"clock-{self._accelerator.process_index}.json")
+
+    def close(self) -> None:
+        """Lets other runs into the folder."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _lock_folder(self) -> TextIO | None:
+        """The first process keeps other runs out, and removes what a killed one left."""
+        if not self._accelerator.is_main_process:
+            return None
+        check_claim(self._options, self._work)
+        lock = lock_folder(self._work)
+        if count := remove_unfinished(self._work):
+            self._progress.phase(f"remove {count} unfinished files of a run that was killed", count)
+            self._progress.advance(count)
+        return lock
 
     def finish(self) -> TrainResult:
         """All phases."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pilotfish.exporter.border import only_own_errors
+
 from .conversation import chat_frame
 from .errors import DataError
 from .generate import continue_all
@@ -177,7 +179,8 @@ def evaluate_draft(
     """
     on_gpu = device != "cpu" and torch.cuda.is_available()
     place, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16 if on_gpu else torch.float32
-    questions = read_prompts(prompts)
-    loaded = load_target(target, formats, dtype, place)
-    student = load_student(draft, loaded)
-    return evaluate_prompts(loaded, student.to(place), questions, new_tokens, lambda _: None)
+    with only_own_errors(f"evaluating {draft}"):
+        questions = read_prompts(prompts)
+        loaded = load_target(target, formats, dtype, place)
+        student = load_student(draft, loaded)
+        return evaluate_prompts(loaded, student.to(place), questions, new_tokens, lambda _: None)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from pilotfish.exporter.checkpoint_check import check_checkpoint
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.load import Checkpoint, load_checkpoint
 
@@ -128,6 +129,7 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
     checkpoint = load_checkpoint(name)
     if checkpoint.tokenizer is None:
         raise CheckpointError(f"{name} has no tokenizer; training text cannot be tokenised without it")
+    check_checkpoint(checkpoint, uses_mtp=True, ignore_unused=True)  # transformers makes up what is missing
     model = _load_model(checkpoint)
     if formats is not None:
         store_as(model, formats, checkpoint.source(model))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
+import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .options import TrainOptions
 
 _OPTIONS = "options.json"
+_LOCK = "lock"
 _MAY_CHANGE = ("time_limit_s",)
 
 
@@ -109,20 +112,62 @@ def options_in(work: Path) -> dict[str, Any]:
     return found
 
 
-def claim_folder(options: TrainOptions, work: Path) -> None:
-    """Makes the work folder, or recognises it as this run's.
+def lock_folder(work: Path) -> TextIO:
+    """Makes the work folder and keeps other runs out of it until the file that this returns is closed.
+
+    Raises:
+        OutputExistsError: another process trains there.
+        StorageError: it cannot be made.
+    """
+    with storage_errors(work):
+        work.mkdir(parents=True, exist_ok=True)
+        lock = (work / _LOCK).open("w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise OutputExistsError(
+            f"another process trains into {work.parent}; wait for it, or choose another folder"
+        ) from error
+    return lock
+
+
+def remove_unfinished(work: Path) -> int:
+    """Removes what a killed run had begun to write, and says of how many files and folders; needs the lock."""
+    found = [*work.parent.glob("*.partial"), *work.glob("*.partial"), *work.glob("*/*.partial")]
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return len(found)
+
+
+def check_claim(options: TrainOptions, work: Path) -> None:
+    """Refuses a folder of something else, before anything is written there.
 
     Raises:
         OutputExistsError: `out` holds something else.
+    """
+    if (work / _OPTIONS).is_file():
+        return
+    out = options.out
+    is_new = not out.exists() or (out.is_dir() and set(out.iterdir()) <= {work})
+    if work.exists():  # a run that was killed before it could say what it is
+        is_new = is_new and {path.name for path in work.iterdir()} <= {_LOCK, f"{_OPTIONS}.partial"}
+    if not is_new:
+        raise OutputExistsError(f"{out} exists and is not the folder of a training run; choose another one")
+
+
+def claim_folder(options: TrainOptions, work: Path) -> None:
+    """Marks the work folder as this run's, or recognises it.
+
+    Raises:
         ResumeError: it belongs to a run with other options; names them.
     """
     path = work / _OPTIONS
     mine = {name: value for name, value in plain_options(options).items() if name not in _MAY_CHANGE}
     if not path.is_file():
-        if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
-            raise OutputExistsError(f"{options.out} exists and is not the folder of a training run; choose another one")
-        with storage_errors(work):
-            work.mkdir(parents=True)
         write_text(path, json.dumps(mine, indent=1))
         return
     found = options_in(work)

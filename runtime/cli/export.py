@@ -57,6 +57,10 @@ SkipParity = Annotated[bool, typer.Option("--no-parity", help="Skip the comparis
 ParityTokens = Annotated[int, typer.Option(help="Tokens of text that the comparison runs.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace DIR if it exists.")]
 
+IgnoreUnused = Annotated[
+    bool, typer.Option("--ignore-unused", help="Export although tensors of a checkpoint are left out.")
+]
+
 
 def export(
     target: Target,
@@ -80,6 +84,7 @@ def export(
     no_parity: SkipParity = False,
     parity_tokens: ParityTokens = 192,
     overwrite: Overwrite = False,
+    ignore_unused: IgnoreUnused = False,
     json_file: Json = None,
 ) -> None:
     """Export a target, and a draft or head, into a bundle."""
@@ -101,6 +106,7 @@ def export(
             parity=not no_parity,
             parity_tokens=parity_tokens,
             overwrite=overwrite,
+            ignore_unused=ignore_unused,
         )
         with signals_exit(), ExportBars() as bars:
             result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)

@@ -28,6 +28,10 @@ class ExportBars(Bars):
         """A new bar."""
         self._begin(name, total)
 
+    def note(self, text: str) -> None:
+        """A line on stderr, above the bars."""
+        note(f"note: {text}")
+
     def finish(self) -> None:
         """Fills the last bar."""
         self._complete()

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from tiny_prequantised import awq, compressed, gptq, random_codes, save_prequantised
 
 from pilotfish.exporter import ExportOptions, export
-from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
+from pilotfish.exporter.checkpoint_check import check_checkpoint
+from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError, UnusedTensorError
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.trace import build_on_meta
 
@@ -45,6 +46,7 @@ def check(folder: Path, expected: dict[str, np.ndarray], kept_as: str | None = N
     """Whether the exporter reads the weights that the integers stand for, and which format has these integers."""
     checkpoint = load_checkpoint(str(folder))
     assert not hasattr(checkpoint.config, "quantization_config")
+    assert check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False) == []
     source = checkpoint.source(build_on_meta(checkpoint.config))
     for name, values in expected.items():
         np.testing.assert_allclose(source.read(name), values, rtol=1e-6)
@@ -231,3 +233,27 @@ def test_damaged_tensors_are_named(name: str, spoil: Any, message: str, tmp_path
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match=message):
         export(str(folder), tmp_path / "out", options=ExportOptions(parity=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("bias", torch.zeros(64), None),  # as GPTQ's tools write it for a layer without bias
+        ("bias", torch.ones(64), r"does not use \(model\.layers\.0\.mlp\.up_proj\.bias\)"),
+        ("lora_A.weight", torch.ones(4, 128), r"does not use \(model\.layers\.0\.mlp\.up_proj\.lora_A\.weight\)"),
+    ],
+)
+def test_tensors_beside_the_parts_of_a_matrix(
+    name: str, tensor: torch.Tensor, message: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    published(folder, {**GPTQ, "bits": 4, "group_size": 64}, gptq, bits=4, group=64)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"model.layers.0.mlp.up_proj.{name}"] = tensor
+    save_file(tensors, folder / "model.safetensors")
+    checkpoint = load_checkpoint(str(folder))
+    if message is None:
+        assert check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False) == []
+    else:
+        with pytest.raises(UnusedTensorError, match=message):
+            check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False)

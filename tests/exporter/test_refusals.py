@@ -203,6 +203,6 @@ def test_a_tokenizers_truncation_and_padding_stay_behind(tmp_path: Path) -> None
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=24)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    info = load_tokenizer(str(tmp_path), None, LlamaConfig())
+    info = load_tokenizer(tmp_path, LlamaConfig())
     assert info is not None
     assert [json.loads(info.json_text)[name] for name in ("truncation", "padding")] == [None, None]

@@ -70,12 +70,16 @@ def eagle3_features(streams: list[Tensor], tensors: Tensors) -> Tensor:
     return torch.cat(streams, dim=1) @ tensors["fc.weight"].T
 
 
-def eagle3(tokens: Tensor, state: Tensor, tensors: Tensors, config: Tensors) -> Any:
-    """EAGLE-3: tokens [rows] and features [rows, hidden] -> (next features, logits of the head's own ids)."""
+def eagle3(tokens: Tensor, state: Tensor, tensors: Tensors, config: Tensors, *, normed_residual: bool = False) -> Any:
+    """EAGLE-3: tokens [rows] and features [rows, hidden] -> (next features, logits of the head's own ids).
+
+    normed_residual: the stream around the attention is the normed state (speculators' norm_before_residual).
+    """
     epsilon = config["rms_norm_eps"]
     token = rms_norm(tensors["embed_tokens.weight"][tokens], tensors["midlayer.input_layernorm.weight"], epsilon)
-    x = torch.cat([token, rms_norm(state, tensors["midlayer.hidden_norm.weight"], epsilon)], dim=1)
-    result = _after_attention(x, state, tensors, "midlayer", config)
+    normed = rms_norm(state, tensors["midlayer.hidden_norm.weight"], epsilon)
+    x, residual = torch.cat([token, normed], dim=1), normed if normed_residual else state
+    result = _after_attention(x, residual, tensors, "midlayer", config)
     return result, rms_norm(result, tensors["norm.weight"], epsilon) @ tensors["lm_head.weight"].T
 
 

@@ -10,6 +10,7 @@ import torch
 
 from pilotfish.exporter.errors import ExportError
 from pilotfish.exporter.heads import HeadCheckpoint, open_head
+from pilotfish.exporter.heads.speculators import NORMED_RESIDUAL
 from pilotfish.exporter.heads.target_state import stream_taps
 from pilotfish.exporter.training.draft import DraftStudent, new_draft, read_draft
 from pilotfish.exporter.training.errors import DataError, TrainingOptionError
@@ -60,6 +61,8 @@ def new_student(options: TrainOptions, target: Target, stages: tuple[StageData, 
         checkpoint = open_head(str(options.initial))
     except ExportError as error:
         raise TrainingOptionError(f"initial is {options.initial}: {error}") from error
+    if checkpoint.config.get(NORMED_RESIDUAL):
+        raise TrainingOptionError(f"initial is {options.initial}, which has {NORMED_RESIDUAL}; train another head")
     ids = _scored_ids(checkpoint)
     if isinstance(shape, EagleShape) and shape.draft_vocab is not None:
         chosen = _most_frequent(stages[-1], target, shape.draft_vocab)
@@ -122,6 +125,8 @@ def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
         return SpeculatorShape(stages, inner, tie_weights=tied, taps=taps)
     if checkpoint.kind not in ("eagle", "eagle3"):
         raise TrainingOptionError(f"heads of kind {checkpoint.kind} cannot be trained or evaluated here")
+    if checkpoint.config.get(NORMED_RESIDUAL):
+        raise TrainingOptionError(f"{checkpoint.id} has {NORMED_RESIDUAL}; such heads cannot be evaluated here")
     nested = checkpoint.config.get("eagle_config") or {}
     return EagleShape(
         version=1 if checkpoint.kind == "eagle" else 3,

@@ -1,0 +1,179 @@
+"""Whether a configuration describes one causal language model, before transformers builds anything of it.
+
+Knows nothing about tensors: `checkpoint_check` compares these with the model that the configuration makes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from .errors import CheckpointError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from transformers import PretrainedConfig
+
+_QUANTISED_BY = {  # files that quantising tools leave
+    "quantize_config.json": "GPTQ",
+    "quant_config.json": "AWQ",
+    "hf_quant_config.json": "ModelOpt",
+}
+QUANTISED_KEYS = ("quantization_config", "compression_config")  # the second of old compressed-tensors
+_NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+_MOST = {  # of the counts in a configuration; far above every model, and small enough to try
+    "vocab_size": 1 << 24,
+    "hidden_size": 1 << 18,
+    "intermediate_size": 1 << 20,
+    "num_hidden_layers": 1 << 12,
+    "num_attention_heads": 1 << 12,
+    "num_key_value_heads": 1 << 12,
+    "head_dim": 1 << 12,
+    "max_position_embeddings": 1 << 24,
+    "sliding_window": 1 << 40,
+}
+_ADAPTER = "adapter_config.json"
+
+
+def read_config_json(folder: Path) -> dict[str, Any]:
+    """What a folder's config.json says.
+
+    Raises:
+        CheckpointError: no such file, no JSON object, a number that is none, or an adapter alone.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        if (folder / _ADAPTER).is_file():
+            raise CheckpointError(_adapter_message(folder))
+        raise CheckpointError(f"{folder} has no readable model configuration: it has no config.json")
+    found = _json_object(path)
+    for key, value in _numbers(found):
+        if not math.isfinite(value):
+            raise CheckpointError(f"{path} has {key} = {value}, which is not a number")
+    return found
+
+
+def quantisation(found: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
+    """What a folder's config.json says about how its matrices are quantised; None: they are plain.
+
+    Raises:
+        UnsupportedModelError: that is no object, or only a file of the tool that quantised them says it.
+    """
+    for part in (found, found.get("text_config")):
+        for key in QUANTISED_KEYS:
+            if isinstance(part, dict) and part.get(key):
+                if not isinstance(part[key], dict):
+                    raise _already_quantised(folder, f"{key} is {part[key]!r}")
+                return dict(part[key])
+    for file, name in _QUANTISED_BY.items():
+        if (folder / file).is_file():
+            raise _already_quantised(folder, f"{name}: {file}, without a quantization_config in its config.json")
+    return None
+
+
+def _already_quantised(folder: Path, how: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{folder} is already quantised ({how}); export the checkpoint that it was made from, or a GGUF file"
+    )
+
+
+def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) -> None:
+    """Refuses a config.json that leaves out what transformers would put its own default for.
+
+    Raises:
+        CheckpointError: naming the key.
+    """
+    aliases: Mapping[str, str] = getattr(type(config), "attribute_map", {})
+    for name in _NEEDED:
+        spellings = [name, aliases.get(name, name)]
+        if all(found.get(spelling) is None for spelling in spellings):
+            raise CheckpointError(f"{where} has no {name} in its config.json; copy it from the model's original")
+    new, old = found.get("rope_parameters"), found.get("rope_scaling")
+    if new and old and new != old:
+        raise CheckpointError(f"{where} has rope_parameters = {new} and rope_scaling = {old}; leave one out")
+    theta, read = found.get("rope_theta"), (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
+    if theta is not None and read is not None and theta != read:
+        raise CheckpointError(f"{where} has rope_theta = {theta!r} and {read!r} in its rope parameters; leave one out")
+
+
+def check_values(config: PretrainedConfig, where: str) -> None:
+    """Refuses sizes outside their range, sizes that do not divide, and models that are not one decoder.
+
+    Raises:
+        CheckpointError: naming the key and its value.
+        UnsupportedModelError: an encoder-decoder.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(f"{where} is an encoder-decoder ({config.model_type!r}); decoders are supported")
+    for name, most in _MOST.items():
+        value = getattr(config, name, None)
+        if value is None and name not in _NEEDED:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
+    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+    if kv_heads is not None and heads % kv_heads:
+        raise CheckpointError(
+            f"{where} has num_attention_heads = {heads} and num_key_value_heads = {kv_heads}, which does not divide it"
+        )
+    if getattr(config, "head_dim", None) is None and config.hidden_size % heads:
+        raise CheckpointError(
+            f"{where} has hidden_size = {config.hidden_size} and num_attention_heads = {heads}, which does not divide "
+            "it, and no head_dim"
+        )
+    epsilon = getattr(config, "rms_norm_eps", None)
+    if epsilon is not None and (not _is_number(epsilon) or not 0 < epsilon < 1):
+        raise CheckpointError(f"{where} has rms_norm_eps = {epsilon!r}; it must lie between 0 and 1")
+    _check_rope(getattr(config, "rope_parameters", None), where)
+
+
+def beside_adapter(folder: Path) -> str | None:
+    """What is wrong where an adapter lies in the folder of a whole model; None if there is none."""
+    if (folder / _ADAPTER).is_file() and (folder / "config.json").is_file():
+        return f"{folder} has an adapter ({_ADAPTER}) beside its model, which is not merged into it"
+    return None
+
+
+def _check_rope(parameters: object, where: str) -> None:
+    if not isinstance(parameters, dict):
+        return
+    for name, value in parameters.items():
+        is_number = name in ("rope_theta", "factor", "original_max_position_embeddings")
+        if is_number and value is not None and (not _is_number(value) or value <= 0):
+            raise CheckpointError(f"{where} has {name} = {value!r} in its rope parameters; it must be above 0")
+
+
+def _adapter_message(folder: Path) -> str:
+    adapter = _json_object(folder / _ADAPTER)
+    kind, base = adapter.get("peft_type", "LoRA"), adapter.get("base_model_name_or_path") or "its base model"
+    return (
+        f"{folder} is an adapter alone ({kind}): merge it into its base, {base}, with peft's merge_and_unload(), and "
+        "export the result"
+    )
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path.parent} has no readable model configuration: {path.name}: {error}") from error
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise CheckpointError(f"{path.parent} has no readable model configuration: {path.name} is {kind}, no object")
+    return found
+
+
+def _numbers(value: object, key: str = "") -> Iterator[tuple[str, float]]:
+    """Every float in a JSON value, with the path to it."""
+    if isinstance(value, float):
+        yield key, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        yield from _numbers(item, f"{key}.{name}" if key else str(name))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

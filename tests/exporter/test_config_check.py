@@ -1,0 +1,218 @@
+"""A configuration that describes no model that can be exported ends in one ExportError, before anything is traced."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from tiny_models import save_model, tiny_config
+
+from pilotfish.exporter import ExportOptions, export, load
+from pilotfish.exporter.checkpoint_check import check_checkpoint
+from pilotfish.exporter.errors import (
+    CheckpointError,
+    ExportError,
+    TokenizerError,
+    UnexpectedError,
+    UnsupportedModelError,
+)
+from pilotfish.exporter.load import load_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUICK = ExportOptions(parity=False)
+VALUES = (
+    *(None, True, False, 0, -1, 1, 3, 7, 2**31, 2**63, 2**70, 0.5, 1e-30, 1e30, 1e400, float("nan")),
+    *("", "llama", "auto", "../x", "\ud800", "a" * 10_000, "1e3", "bfloat16", "fp8", "dynamic"),
+    *([], [1], [None], ["x"], [[1]], [99_999], {}, {"a": 1}, {"type": "linear"}, {"type": "dynamic", "factor": 2.0}),
+    *({"rope_type": "yarn"}, {"rope_type": "llama3", "factor": 2}, {"rope_type": 5}, {"rope_theta": 0}),
+)
+FURTHER = ("quantization_config", "rope_scaling", "rope_theta", "auto_map", "is_encoder_decoder", "sliding_window")
+FURTHER += ("layer_types", "text_config", "torch_dtype", "id2label", "attribute_map", "partial_rotary_factor")
+LONGEST_SECONDS = 10  # of one; a second on a machine that does nothing else
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return save_model(tmp_path_factory.mktemp("config") / "model", tiny_config("llama"))
+
+
+@pytest.fixture
+def config(model: Path) -> Any:
+    """config.json, which is put back after the test."""
+    text = (model / "config.json").read_text()
+    yield json.loads(text)
+    (model / "config.json").write_text(text)
+
+
+def write(model: Path, config: Any) -> None:
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def check(model: Path) -> None:
+    check_checkpoint(load_checkpoint(str(model)), uses_mtp=False, ignore_unused=False)
+
+
+def test_wrong_values_of_every_key(model: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = load_checkpoint(str(model)).tokenizer
+    monkeypatch.setattr(load, "load_tokenizer", lambda *_: tokenizer)  # takes most of the time
+    refused, faults = 0, []
+    for key in (*config, *FURTHER):
+        for value in VALUES:
+            write(model, config | {key: value})
+            started = time.monotonic()
+            try:
+                check(model)
+            except ExportError as error:
+                refused += 1
+                if isinstance(error, UnexpectedError) or "\n" in str(error):
+                    faults.append(f"{key} = {value!r}: {error}")
+            except BaseException as error:  # noqa: BLE001 - that there is none is what is tested
+                faults.append(f"{key} = {value!r}: {error!r}")
+            if time.monotonic() - started > LONGEST_SECONDS:
+                faults.append(f"{key} = {value!r} took {time.monotonic() - started:.1f} s")
+    assert not faults
+    assert refused > len(VALUES) * 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"vocab_size": None}, CheckpointError, "vocab_size"),
+        ({"max_position_embeddings": None}, CheckpointError, "max_position_embeddings"),
+        ({"vocab_size": 1 << 40}, CheckpointError, r"vocab_size = 1099511627776; it must be a whole number in 1\.\."),
+        ({"num_key_value_heads": 3}, CheckpointError, "num_attention_heads = 4 and num_key_value_heads = 3"),
+        ({"rms_norm_eps": -1.0}, CheckpointError, r"rms_norm_eps = -1\.0"),
+        ({"rms_norm_eps": math.nan}, CheckpointError, "has rms_norm_eps = nan, which is not a number"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 0.0}}, CheckpointError, r"rope_theta = 0\.0"),
+        ({"rope_theta": 5.0}, CheckpointError, r"rope_theta = 5\.0 and 10000\.0 in its rope parameters"),
+        ({"eos_token_id": 300}, TokenizerError, "names 300 as an end-of-sequence token"),
+        ({"eos_token_id": 1.5}, ExportError, r"1\.5"),
+        ({"model_type": "zamba9"}, CheckpointError, "model_type is 'zamba9', which transformers .* does not know"),
+        ({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}, CheckpointError, r"\(auto_map\) is never run"),
+        ({"model_type": "bart"}, UnsupportedModelError, "'bart'|is an encoder-decoder"),
+        ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "already quantised with bits None"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes"}},
+            UnsupportedModelError,
+            "bnb_4bit_quant_type 'int8'",
+        ),
+        ({"quantization_config": {"quant_method": "aqlm"}}, UnsupportedModelError, "quant_method 'aqlm'; known are"),
+        ({"quantization_config": "awq"}, UnsupportedModelError, r"\(quantization_config is 'awq'\)"),
+        ({"compression_config": {"format": "pack-quantized"}}, UnsupportedModelError, "quant_method 'unknown'"),
+        (
+            {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": [1]}},
+            CheckpointError,
+            "settings of compressed-tensors that cannot be read",
+        ),
+        ({"hidden_act": "relu6x"}, CheckpointError, "no llama model has this configuration"),
+    ],
+)
+def test_each_has_its_sentence(
+    changes: dict[str, Any],
+    kind: type[ExportError],
+    message: str,
+    *,
+    model: Path,
+    config: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    write(model, {key: value for key, value in (config | changes).items() if value is not None})
+    with pytest.raises(kind, match=message):
+        export(str(model), tmp_path / "out", options=QUICK)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("file", "method"), [("quantize_config.json", "GPTQ"), ("quant_config.json", "AWQ")])
+def test_files_of_quantising_tools(file: str, method: str, model: Path) -> None:
+    (model / file).write_text("{}")
+    try:
+        with pytest.raises(UnsupportedModelError, match=rf"already quantised \({method}: {file}, without"):
+            check(model)
+    finally:
+        (model / file).unlink()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000, '{"model_type": ', "\x00\xff"])
+def test_what_is_no_configuration(text: str, model: Path, config: dict[str, Any]) -> None:
+    del config
+    (model / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(CheckpointError, match="has no readable model configuration"):
+        check(model)
+
+
+def test_an_adapter_alone_names_its_base(tmp_path: Path) -> None:
+    text = json.dumps({"peft_type": "LORA", "base_model_name_or_path": "some/base"})
+    (tmp_path / "adapter_config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"is an adapter alone \(LORA\): merge it into its base, some/base"):
+        load_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"rope_scaling": None}, ("default", None)),
+        (
+            {"rope_parameters": None, "rope_theta": 777.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
+            ("linear", 4.0),
+        ),
+        ({"rope_parameters": {"type": "linear", "factor": 4.0, "rope_theta": 777.0}}, ("linear", 4.0)),
+    ],
+)
+def test_spellings_of_rope_scaling(changes: dict[str, Any], found: Any, model: Path, config: dict[str, Any]) -> None:
+    """onnxruntime-genai#2609: a stray null and the old key "type" were read wrong."""
+    write(
+        model, {key: value for key, value in (config | changes).items() if value is not None or key == "rope_scaling"}
+    )
+    parameters = load_checkpoint(str(model)).config.rope_parameters
+    assert (parameters["rope_type"], parameters.get("factor")) == found
+    assert parameters["rope_theta"] == (10000.0 if found[1] is None else 777.0)
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_the_old_spelling_of_a_refused_type(key: str, model: Path, config: dict[str, Any]) -> None:
+    del config["rope_parameters"]
+    write(model, config | {key: {"type": "dynamic", "factor": 2.0}})
+    with pytest.raises(UnsupportedModelError, match="rope type is 'dynamic'"):
+        load_checkpoint(str(model))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "x"}'])
+def test_a_damaged_generation_config(text: str, model: Path) -> None:
+    path = model / "generation_config.json"
+    before = path.read_text()
+    path.write_text(text)
+    try:
+        with pytest.raises(ExportError, match=r"(generation_config|end-of-sequence)"):
+            load_checkpoint(str(model))
+    finally:
+        path.write_text(before)
+
+
+def test_a_model_card_that_is_no_text(model: Path) -> None:
+    (model / "README.md").write_bytes(b"---\nlicense: \xff\xfe\n---\n")
+    assert load_checkpoint(str(model)).licence
+    (model / "README.md").unlink()
+
+
+def test_code_of_a_checkpoint_is_never_run(model: Path, config: dict[str, Any], tmp_path: Path) -> None:
+    """Neither where transformers has the model itself nor where it does not."""
+    ran = tmp_path / "ran"
+    (model / "own.py").write_text(f"open({os.fspath(ran)!r}, 'w')\n")
+    auto_map = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    try:
+        write(model, config | {"auto_map": auto_map})
+        check(model)
+        write(model, config | {"auto_map": auto_map, "model_type": "own"})
+        with pytest.raises(CheckpointError, match="never run"):
+            check(model)
+    finally:
+        (model / "own.py").unlink()
+    assert not ran.exists()
