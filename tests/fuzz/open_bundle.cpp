@@ -126,8 +126,8 @@ std::string outcome(int status, const rusage& usage) {
 
 }  // namespace
 
-// ONNX Runtime's calls of these come here first.
-extern "C" int open(const char* path, int flags, ...) {
+// ONNX Runtime's calls of these come here first: they are visible, as PF_API says.
+extern "C" PF_API int open(const char* path, int flags, ...) {
   check_open(path, __builtin_return_address(0));
   va_list rest;
   va_start(rest, flags);
@@ -135,7 +135,7 @@ extern "C" int open(const char* path, int flags, ...) {
   va_end(rest);
   return openat(AT_FDCWD, path, flags, mode);
 }
-extern "C" int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+extern "C" PF_API int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 int main(int argc, char** argv) {
   if (argc != 4) {
