@@ -41,7 +41,11 @@ def check_output(out: Path, *, overwrite: bool) -> None:
         OutputExistsError: `out` exists and `overwrite` is false, or it is a file, or not a bundle.
         OptionError: no folder can be made there.
     """
-    if not out.exists():
+    try:
+        exists = out.exists()
+    except OSError as error:
+        raise OptionError(f"{str(out)[:80]}... cannot be made: {error.strerror}") from error
+    if not exists:
         above = next(folder for folder in out.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise OptionError(f"{out} cannot be made: {above} is not a folder that may be written to")
