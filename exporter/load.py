@@ -68,7 +68,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         TokenizerError: a tokenizer that cannot be written as tokenizer.json.
     """
     path = Path(name)
-    if not path.exists():
+    if not _exists(path):
         path = smollm2.fetch_default_target(smollm2.default_cache()) if name == smollm2.NAME else _download(name)
     if path.is_file():
         return _load_gguf(path)
@@ -82,6 +82,13 @@ def load_checkpoint(name: str) -> Checkpoint:
         sha256=sha256_of(single) if (single := path / "model.safetensors").is_file() else None,
         prequantised=prequantised,
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long for a path
+        return False
 
 
 def _load_gguf(path: Path) -> Checkpoint:

@@ -34,3 +34,12 @@ add_test(NAME header_test COMMAND header_test)
 # Not a test: prints what choosing a token takes.
 add_executable(sampler_bench "${pilotfish_test_folder}/sampler_bench.cpp")
 target_link_libraries(sampler_bench PRIVATE pilotfish_objects)
+
+# Not a test either: tests/fuzz tries bundles in it. It has its own open(), which ONNX Runtime must find.
+add_executable(open_bundle "${pilotfish_test_folder}/../fuzz/open_bundle.cpp")
+set_target_properties(open_bundle PROPERTIES ENABLE_EXPORTS ON)
+target_compile_options(open_bundle PRIVATE -Wall -Wextra -Werror)
+target_link_libraries(open_bundle PRIVATE pilotfish ${CMAKE_DL_LIBS})
+if(PILOTFISH_SANITIZE)
+  target_link_options(open_bundle PRIVATE -fsanitize=address,undefined)
+endif()

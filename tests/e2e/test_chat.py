@@ -111,8 +111,12 @@ def test_a_refusal_is_one_error_and_the_engine_goes_on(
 
 def test_an_empty_prompt_is_refused(with_template: Callable[[str], Engine]) -> None:
     engine = with_template("{# says nothing #}")
-    for ask in (lambda: engine.chat([user("x")]), lambda: engine.generate(""), lambda: engine.generate([])):
-        with pytest.raises(InvalidArgumentError, match="prompt"):
+    for ask, words in (
+        (lambda: engine.chat([user("x")]), "leaves out the content of message 0"),
+        (lambda: engine.generate(""), "prompt"),
+        (lambda: engine.generate([]), "prompt"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
             ask()
     assert engine.generate("still here", max_new_tokens=3).token_ids
 

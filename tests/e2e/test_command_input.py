@@ -113,7 +113,7 @@ def test_a_store_that_could_not_be_written_is_refused_before_the_work(
 ) -> None:
     (tmp_path / "file").touch()
     for store, words in (
-        ("", "it names no file"),
+        ("", "it is a folder"),
         (tmp_path, "it is a folder"),
         (tmp_path / "file" / "x", "no folder"),
     ):

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,8 +19,7 @@ from pilotfish.runtime.options import GenerateOptions
 
 options = EngineOptions(ort_library=str(ort_for("cpu")), num_threads=2, calibration=Calibration.OFF)
 request = GenerateOptions(max_new_tokens=4).to_request(has_draft=True, max_draft_tokens=8)
-if sys.argv[2] == "warm":
-    calls.engine_open(sys.argv[1], options).close()
+calls.engine_open(sys.argv[1], options).close()  # ONNX Runtime itself does not go on where its own start failed
 
 def size():
     lines = open("/proc/self/status").read().splitlines()
@@ -44,9 +41,8 @@ for step in range(400):
 """
 
 
-@pytest.mark.parametrize("state", ["cold", "warm"])
-def test_memory_that_runs_out_while_a_bundle_is_loaded(tiny_bundle: Path, state: str) -> None:
-    command = [sys.executable, "-c", OPEN_UNDER_LIMITS, str(tiny_bundle), state]
+def test_memory_that_runs_out_while_a_bundle_is_loaded(tiny_bundle: Path) -> None:
+    command = [sys.executable, "-c", OPEN_UNDER_LIMITS, str(tiny_bundle)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
     num_tokens, num_failures = map(int, finished.stdout.split())
