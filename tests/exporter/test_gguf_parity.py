@@ -128,5 +128,5 @@ def test_a_mix_of_k_blocks_loses_little(tmp_path: Path) -> None:
     assert model.parity.weights_kl < 1e-2  # random weights spread an error more than trained ones do
     errors = {(loss.stored_type, loss.format): loss.relative_error for loss in model.losses}
     assert errors.keys() == {("Q4_K", "int4_asym"), ("Q4_K", "int8"), ("Q6_K", "int8")}
-    assert errors["Q4_K", "int4_asym"] < 5e-4  # the rounding of its scales
+    assert errors["Q4_K", "int4_asym"] < 1e-3  # f16 rounds scales and offsets, which nearly cancel, by up to 5e-4 each
     assert max(errors["Q4_K", "int8"], errors["Q6_K", "int8"]) < 0.01
