@@ -18,6 +18,7 @@ _NO_MEMORY = (
     "bad allocation",
     "not enough memory",
     "can't start new thread",
+    "failed to map segment from shared object",
 )
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
