@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from pilotfish.bindings import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MARK = "\ufdd0"
 """A noncharacter: Unicode keeps it for a program's own use."""
@@ -25,9 +25,9 @@ MARK = "\ufdd0"
 class SpelledTokens:
     """Marks spellings in messages, and encodes text that has marks."""
 
-    def __init__(self, tokenizer_json: str, spellings: Iterable[str]) -> None:
-        """``spellings`` are those of the special tokens of a tokenizer.json."""
-        self._json = tokenizer_json
+    def __init__(self, to_json: Callable[[], str], spellings: Iterable[str]) -> None:
+        """``spellings`` are those of the special tokens of the tokenizer.json that ``to_json`` gives when needed."""
+        self._to_json = to_json
         self._tokenizer: Tokenizer | None = None
         longest_first = sorted((text for text in spellings if len(text) > 1), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -61,7 +61,7 @@ class SpelledTokens:
         return self._pattern.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
 
     def _unmarking_tokenizer(self) -> Tokenizer:
-        content = json.loads(self._json)
+        content = json.loads(self._to_json())
         for token in content["added_tokens"]:  # found before the text is normalised, while the marks are there
             token["normalized"] = token["normalized"] and not token["special"]
         tokenizer = Tokenizer.from_str(json.dumps(content))

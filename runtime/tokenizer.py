@@ -59,7 +59,7 @@ class Tokenizer:
         }
         """Of the tokens that decode() leaves out, by their spelling."""
         self._special_ids = frozenset(self.special_ids.values())
-        self._spelled = SpelledTokens(self.to_json(), self.special_ids)
+        self._spelled = SpelledTokens(self.to_json, self.special_ids)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with the bundle's begin-of-text id where its model expects one; errors as below."""

@@ -77,7 +77,7 @@ def test_ids_are_those_of_the_text_under_a_normaliser(normalized: bool) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     tokenizer.add_special_tokens([AddedToken("<end>", special=True, normalized=normalized)])
-    spelled = SpelledTokens(tokenizer.to_str(), ["<end>"])
+    spelled = SpelledTokens(tokenizer.to_str, ["<end>"])
     marked = spelled.marked("Say <end> please")
     ids = spelled.encode(f"{marked}<end>")
     assert ids.count(tokenizer.token_to_id("<end>")) == 1
