@@ -11,6 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from pilotfish.exporter.checkpoint_check import check_checkpoint
+from pilotfish.exporter.errors import ExportError
+from pilotfish.exporter.load import load_checkpoint
+
 from .acceptance import CHAIN_DEPTH, AcceptanceScores
 from .errors import DataError, TrainingOptionError
 from .losses import Distance
@@ -80,8 +84,18 @@ def read_draft(folder: Path, target: Target) -> LlamaForCausalLM:
     """A finished draft from its folder, in f32.
 
     Raises:
-        DataError: it cannot be read, or knows fewer tokens than the target's tokenizer.
+        DataError: it cannot be read, is no Llama whose tensors are those of its configuration, or knows fewer tokens
+            than the target's tokenizer.
     """
+    try:
+        checkpoint = load_checkpoint(str(folder))
+        check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False)  # transformers makes up what is missing
+    except ExportError as error:
+        raise DataError(f"the draft {folder} cannot be read: {error}") from error
+    if checkpoint.config.model_type != "llama":
+        raise DataError(
+            f"the draft {folder} has model_type {checkpoint.config.model_type!r}; drafts are made as 'llama'"
+        )
     try:
         draft = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError) as error:

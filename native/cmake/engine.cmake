@@ -15,6 +15,7 @@ set(pilotfish_engine_sources
   src/bundle/graph_reader.cpp
   src/bundle/graph_operators.cpp
   src/bundle/graph_shapes.cpp
+  src/bundle/graph_places.cpp
   src/bundle/graph_check.cpp
   src/device/cuda_formats.cpp
   src/memory/cuda_memory_plan.cpp

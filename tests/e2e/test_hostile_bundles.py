@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx
 import pytest
 from hostile_bundles import FORGERIES
 from prepared_bundles import HEADS
@@ -94,14 +96,53 @@ def test_pipes_and_sockets(copy: Path, monkeypatch: pytest.MonkeyPatch, file: st
             Engine(copy)
 
 
-def test_a_hub_cache_has_links_to_its_blobs(copy: Path, tmp_path: Path) -> None:
-    blobs, snapshot = tmp_path / "cache" / "blobs", tmp_path / "cache" / "snapshots" / "1a2b"
+def hub_snapshot(bundle: Path, cache: Path, stays: str = "") -> Path:
+    """The bundle as a hub's client keeps it: every file but `stays` is a link to one of `blobs`, under another name."""
+    blobs, snapshot = cache / "blobs", cache / "snapshots" / "1a2b"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
-    for number, path in enumerate(sorted(copy.iterdir())):
+    for number, path in enumerate(sorted(bundle.iterdir())):
+        if path.name == stays:
+            path.rename(snapshot / path.name)
+            continue
         path.rename(blobs / str(number))
         (snapshot / path.name).symlink_to(Path("..", "..", "blobs", str(number)))
+    return snapshot
+
+
+@pytest.mark.parametrize("stays", ["", "target.bin", "head.bin"])
+def test_a_hub_cache_has_links_to_its_blobs(head_bundles: Path, tmp_path: Path, stays: str) -> None:
+    options = {"max_new_tokens": 12, "ignore_eos": True, "source": "head"}
+    with Engine(head_bundles / "eagle3", threads=1) as engine:
+        expected = engine.generate([1, 2, 3], **options)
+    snapshot = hub_snapshot(
+        Path(shutil.copytree(head_bundles / "eagle3", tmp_path / "copy")), tmp_path / "cache", stays
+    )
     assert Tokenizer(read_manifest(snapshot)).encode("ab")
+    with Engine(snapshot, threads=1) as engine:
+        found = engine.generate([1, 2, 3], **options)
+    assert (found.token_ids, found.stats.num_accepted) == (expected.token_ids, expected.stats.num_accepted)
+
+
+def test_a_file_named_like_a_number_in_a_hub_cache(copy: Path, tmp_path: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    model = manifest["models"]["target"]
+    offset = str(next(tensor["offset"] for tensor in model["tensors"] if tensor["offset"]))
+    (copy / "target.bin").rename(copy / offset)
+    model["weights"]["file"] = offset
+    graph = onnx.load(copy / "target.onnx", load_external_data=False)
+    for tensor in graph.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = offset
+    onnx.save(graph, copy / "target.onnx")
+    content = (copy / "target.onnx").read_bytes()
+    model["graph"] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with Engine(copy, threads=1) as engine:
+        expected = engine.generate([1, 2, 3], max_new_tokens=12).token_ids
+    with Engine(hub_snapshot(copy, tmp_path / "cache"), threads=1) as engine:
+        assert engine.generate([1, 2, 3], max_new_tokens=12).token_ids == expected
 
 
 @pytest.mark.parametrize("opener", ['{"a":', "["])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pilotfish.exporter.errors import ExportError
+from pilotfish.exporter.errors import ExportError, UnsupportedModelError
 from pilotfish.exporter.heads import HeadCheckpoint, open_head
 from pilotfish.exporter.heads.speculators import NORMED_RESIDUAL
 from pilotfish.exporter.heads.target_state import stream_taps
@@ -81,8 +81,10 @@ def load_student(folder: Path, target: Target) -> Student:
     """
     try:
         checkpoint = open_head(str(folder))
-    except ExportError:
+    except UnsupportedModelError:  # tensors of no head
         checkpoint = None
+    except ExportError as error:
+        raise DataError(f"{folder} cannot be read: {error}") from error
     if checkpoint is None or (checkpoint.kind == "eagle" and "fc.weight" not in checkpoint.tensors):  # a whole Llama
         return DraftStudent(read_draft(folder, target), "forward-kl")
     try:

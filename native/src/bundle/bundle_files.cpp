@@ -122,6 +122,10 @@ void BundleFile::read_exactly(std::byte* data, size_t num_bytes) const {
   }
 }
 
+std::filesystem::path resolved_file(const std::filesystem::path& folder, const std::string& name) {
+  return std::filesystem::canonical(resolve(folder / name));
+}
+
 void check_file(const std::filesystem::path& folder, const FileEntry& entry) {
   const BundleFile file(folder, entry.file);
   std::vector<std::byte> buffer(std::min<uint64_t>(kReadBytes, entry.num_bytes));

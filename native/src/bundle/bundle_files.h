@@ -32,6 +32,8 @@ class BundleFile {
   uint64_t num_bytes_;
 };
 
+// Where the file of that name is, its links followed: an absolute path. Throws what BundleFile throws.
+std::filesystem::path resolved_file(const std::filesystem::path& folder, const std::string& name);
 // Compares a file with its entry. Throws what BundleFile throws, and PF_BUNDLE_CORRUPT with the expected and the found
 // size or hash; so do the others.
 void check_file(const std::filesystem::path& folder, const FileEntry& entry);

@@ -226,11 +226,15 @@ void check_graph(const std::filesystem::path& path, std::string_view bytes, cons
   }
 }
 
-std::string read_graph(const std::filesystem::path& folder, const FileEntry& entry,
+PlacedGraph read_graph(const std::filesystem::path& folder, const FileEntry& entry,
                        const std::vector<GraphWeight>& weights) {
   std::string bytes = read_checked(folder, entry, kMostGraphBytes);
   check_graph(folder / entry.file, bytes, weights);
-  return bytes;
+  std::vector<std::string_view> files;
+  for (const GraphWeight& weight : weights) {
+    if (std::ranges::find(files, weight.file) == files.end()) files.push_back(weight.file);
+  }
+  return place_weights(folder, std::move(bytes), files);
 }
 
 }  // namespace pilotfish

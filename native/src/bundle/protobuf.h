@@ -34,6 +34,8 @@ class ProtobufReader {
   bool next(Field& field);
 
   bool at_end() const noexcept { return rest_.empty(); }
+  // What has not been read.
+  std::string_view rest() const noexcept { return rest_; }
   // A bare number, as packed fields have them.
   uint64_t varint();
 

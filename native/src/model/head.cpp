@@ -38,7 +38,7 @@ Head::Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, c
 
 std::unique_ptr<Session> Head::open_session(std::string_view role, const CudaPassLimits& limits) const {
   Session::Graph graph{.file = folder_ / entry_.graphs.find(role)->second.file,
-                       .bytes = graphs_.find(role)->second,
+                       .placed = graphs_.find(role)->second,
                        .initializers = {},
                        .num_threads = num_threads_,
                        .limits = limits,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string_view>
 
+#include "bundle/graph_places.h"
 #include "bundle/manifest.h"
 #include "device/cuda_device.h"
 #include "model/model.h"
@@ -45,7 +46,7 @@ class Head {
   const int32_t num_threads_;
   const Model& target_;
   Weights weights_;
-  std::map<std::string, std::string, std::less<>> graphs_;  // checked bytes, by role
+  std::map<std::string, PlacedGraph, std::less<>> graphs_;  // checked, by role
 };
 
 }  // namespace pilotfish

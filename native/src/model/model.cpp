@@ -34,9 +34,9 @@ Model::Loaded Model::load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDe
                                                          .tensors = entry.tensors,
                                                          .repacked_bytes = cuda_repacked_bytes(entry)},
                                            nullptr);
-  const std::string bytes = read_graph(folder, entry.graph, weights_of(entry));
+  const PlacedGraph placed = read_graph(folder, entry.graph, weights_of(entry));
   Session::Graph graph{.file = folder / entry.graph.file,
-                       .bytes = bytes,
+                       .placed = placed,
                        .initializers = {},
                        .num_threads = limits.num_threads,
                        .limits = cuda_limits(limits),

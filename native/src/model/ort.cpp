@@ -165,16 +165,14 @@ OrtRunOptionsPtr Ort::unsynchronised_run() const {
   return options;
 }
 
-OrtSessionPtr Ort::create_session(const std::filesystem::path& path, std::string_view bytes,
-                                  OrtSessionOptions* options) const {
+OrtSessionPtr Ort::create_session(const PlacedGraph& graph, OrtSessionOptions* options) const {
   // Bytes that say they are of ONNX Runtime's own format would be read as such, unchecked.
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.load_model_format", "ONNX"));
   // Optimisations look into initializers, where the file's own references to the weights say.
-  const std::string folder = path.parent_path().string();
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.model_external_initializers_file_folder_path",
-                                       folder.c_str()));
+                                       graph.folder.c_str()));
   OrtSession* session = nullptr;
-  check(ort_abi::CreateSessionFromArray(api_, env_.get(), bytes.data(), bytes.size(), options, &session));
+  check(ort_abi::CreateSessionFromArray(api_, env_.get(), graph.bytes.data(), graph.bytes.size(), options, &session));
   return OrtSessionPtr(session, {api_});
 }
 

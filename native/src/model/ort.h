@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "bundle/graph_places.h"
 #include "model/ort_abi.h"
 #include "pilotfish.h"
 
@@ -58,9 +59,8 @@ class Ort {
   void check_cuda_placement(const OrtSession* session, const std::string& path) const;
   // Options of runs that do not wait for the device.
   OrtRunOptionsPtr unsynchronised_run() const;
-  // Of a graph whose bytes are at hand, not read again; `path` is where they are from. Adds to the options.
-  OrtSessionPtr create_session(const std::filesystem::path& path, std::string_view bytes,
-                               OrtSessionOptions* options) const;
+  // Of a graph whose bytes are at hand, not read again. Adds to the options.
+  OrtSessionPtr create_session(const PlacedGraph& graph, OrtSessionOptions* options) const;
   OrtIoBindingPtr create_binding(OrtSession* session) const;
   // A tensor over the caller's memory, which must outlive it.
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,

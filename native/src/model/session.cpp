@@ -19,7 +19,7 @@ Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> dev
   for (const auto& [name, value] : graph.initializers) {
     ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), name.c_str(), value));
   }
-  session_ = ort_->create_session(graph.file, graph.bytes, options.get());
+  session_ = ort_->create_session(graph.placed, options.get());
   binding_ = ort_->create_binding(session_.get());
   ports_.emplace(*ort_, session_.get(), graph.file.string());
   if (device_) ort_->check_cuda_placement(session_.get(), graph.file.filename().string());

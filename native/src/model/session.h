@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "bundle/graph_places.h"
 #include "device/cuda_device.h"
 #include "model/graph_ports.h"
 #include "model/ort.h"
@@ -33,8 +33,8 @@ class Session {
     const OrtValue* value;
   };
   struct Graph {
-    std::filesystem::path file;  // whose checked bytes are
-    std::string_view bytes;
+    std::filesystem::path file;
+    const PlacedGraph& placed;  // its checked bytes
     std::vector<Initializer> initializers;
     int32_t num_threads;    // on the CPU
     CudaPassLimits limits;  // on a device, as are

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
 from pilotfish.exporter.training.conversation import chat_frame
@@ -15,8 +18,6 @@ from pilotfish.exporter.training.evaluate import CHAINS, Prompt, evaluate_draft,
 from pilotfish.exporter.training.students import load_student
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pilotfish.exporter.training import TrainResult
     from pilotfish.exporter.training.target import Target
 
@@ -145,4 +146,20 @@ def test_command_prints_one_json_line(
     rows = json.loads(capsys.readouterr().out)["prompts"]
     assert [row["category"] for row in rows] == ["chat", "code", "all"]
     assert main(["evaluate", *flags[:-1], "8", "--draft", "nowhere"]) == 1
-    assert "error: the draft nowhere cannot be read" in capsys.readouterr().err
+    assert "error: nowhere cannot be read: head nowhere is neither a folder nor" in capsys.readouterr().err
+
+
+def test_refuses_a_draft_that_transformers_would_complete(
+    finished: TrainResult, target_folder: Path, prompts_file: Path, tmp_path: Path
+) -> None:
+    """It makes up tensors that are missing, of any size that the configuration says."""
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "draft", ignore=shutil.ignore_patterns("training")))
+    tensors = load_file(folder / "model.safetensors")
+    missing = next(name for name in tensors if name.endswith("down_proj.weight"))
+    save_file({name: tensor for name, tensor in tensors.items() if name != missing}, folder / "model.safetensors")
+    with pytest.raises(DataError, match=rf"has no tensor {missing}; is the checkpoint complete"):
+        evaluate_draft(str(target_folder), folder, prompts_file, device="cpu")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 8192, "num_attention_heads": 64}))
+    with pytest.raises(DataError, match="by layers.0.self_attn.q_proj.weight it is 32"):
+        evaluate_draft(str(target_folder), folder, prompts_file, device="cpu")

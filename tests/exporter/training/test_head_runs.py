@@ -76,17 +76,25 @@ def test_initial_head_of_another_shape(
         train(make_options(shape=shape, initial=trained("medusa").folder, **TEXT_ONLY))
 
 
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (64, r"config.json has emb_dim = 64, but by proj.0.weight it is 96"),
+        (96, r"proj.0.weight is \[32, 96\], this head needs \[32, 64\]"),
+    ],
+)
 def test_evaluation_refuses_a_head_for_another_size(
-    trained: TrainedHead, target_folder: Path, prompts_file: Path, tmp_path: Path
+    trained: TrainedHead, target_folder: Path, prompts_file: Path, size: int, message: str
 ) -> None:
     folder = trained("mlp").folder
     tensors, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
-    (tmp_path / "other").mkdir()
+    other = prompts_file.with_name(f"head{size}")
+    other.mkdir()
     tensors["speculator.proj.0.weight"] = torch.zeros(32, 96)
-    save_file(tensors, tmp_path / "other" / "model.safetensors")
-    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DataError, match=r"proj.0.weight is \[32, 96\], this head needs \[32, 64\]"):
-        evaluate_draft(str(target_folder), tmp_path / "other", prompts_file, device="cpu")
+    save_file(tensors, other / "model.safetensors")
+    (other / "config.json").write_text(json.dumps(config | {"emb_dim": size}))
+    with pytest.raises(DataError, match=message):
+        evaluate_draft(str(target_folder), other, prompts_file, device="cpu")
 
 
 def test_loss_that_is_no_number(make_options: MakeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
