@@ -95,7 +95,8 @@ OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {
   OrtSessionOptions* raw = nullptr;
   check(ort_abi::CreateSessionOptions(api_, &raw));
   OrtSessionOptionsPtr options(raw, {api_});
-  check(ort_abi::SetSessionGraphOptimizationLevel(api_, raw, ORT_ENABLE_ALL));
+  // What was checked is what runs: optimisations would make other nodes and read weights, by their files' names.
+  check(ort_abi::SetSessionGraphOptimizationLevel(api_, raw, ORT_DISABLE_ALL));
   check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
   // A pattern is kept for every shape ever seen; passes have many shapes and few, short-lived tensors.
   check(ort_abi::DisableMemPattern(api_, raw));
@@ -108,7 +109,7 @@ OrtSessionOptionsPtr Ort::cuda_session_options(int32_t device, void* stream, Ort
   OrtSessionOptions* raw = nullptr;
   check(ort_abi::CreateSessionOptions(api_, &raw));
   OrtSessionOptionsPtr options(raw, {api_});
-  // Optimisations look into initializers, and these lie on the device.
+  // As on the CPU; optimisations would look into initializers, which lie on the device.
   check(ort_abi::SetSessionGraphOptimizationLevel(api_, raw, ORT_DISABLE_ALL));
   check(ort_abi::SetSessionExecutionMode(api_, raw, ORT_SEQUENTIAL));
   check(ort_abi::DisableMemPattern(api_, raw));
@@ -168,7 +169,7 @@ OrtRunOptionsPtr Ort::unsynchronised_run() const {
 OrtSessionPtr Ort::create_session(const PlacedGraph& graph, OrtSessionOptions* options) const {
   // Bytes that say they are of ONNX Runtime's own format would be read as such, unchecked.
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.load_model_format", "ONNX"));
-  // Optimisations look into initializers, where the file's own references to the weights say.
+  // It checks where the references to the weights lead, and reads none: all are initializers of the options.
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.model_external_initializers_file_folder_path",
                                        graph.folder.c_str()));
   OrtSession* session = nullptr;
