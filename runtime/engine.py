@@ -262,7 +262,9 @@ class Engine:
         parse_special: bool = False,
     ) -> list[int]:
         """Token ids of a conversation, through the bundle's chat template, up to where the answer begins."""
-        template = self._tool_template if tools else self._chat_template
+        if tools is not None:
+            check_sequence("tools", tools, "JSON schemas")
+        template = self._tool_template if tools is not None and len(tools) else self._chat_template
         check_flag("parse_special", parse_special)
         marked = None if parse_special else self._tokenizer.marked
         return self._tokenizer.encode_chat(template.render(messages, tools, template_variables, marked=marked))

@@ -11,13 +11,17 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tqdm
+
 REFUSED, FAULT = 2, 3  # exit codes of a child beside 0
+MOST_SECONDS = 300  # of a child, after which it ends with SIGALRM
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ def _train(target: str, data: str, out: str) -> None:
 def _run_child(kind: str, limits: dict[str, int], given: dict[str, Any], log: int) -> int:
     from pilotfish.exporter import ExportError
 
+    signal.alarm(MOST_SECONDS)
+    # The lock that tqdm shares among processes would stay locked where one that has it is killed.
+    tqdm.tqdm.set_lock(threading.RLock())
     try:
         for name, value in limits.items():
             if name == "RLIMIT_AS":

@@ -19,7 +19,7 @@ if [ ! -f "$bundle/manifest.json" ]; then
 fi
 # A test that takes memory without end fails; without a limit the kernel would end its process, and pytest-xdist waits
 # for such a one for ever unless it may start no other.
-ulimit -v $((16 << 20))
+ulimit -S -v $((16 << 20))
 # Two processes take the files in turn, in the order of tests/conftest.py; torch's threads would only be in each other's way.
 PILOTFISH_REAL_BUNDLE="$PWD/$bundle" OMP_NUM_THREADS=1 pytest -n "${TEST_PROCESSES:-2}" --max-worker-restart 0 \
   --dist loadfile --no-loadscope-reorder "$@"

@@ -161,5 +161,5 @@ def test_refuses_a_draft_that_transformers_would_complete(
         evaluate_draft(str(target_folder), folder, prompts_file, device="cpu")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 8192, "num_attention_heads": 64}))
-    with pytest.raises(DataError, match="by layers.0.self_attn.q_proj.weight it is 32"):
+    with pytest.raises(DataError, match=r"by layers\.0\.self_attn\.q_proj\.weight it is 32"):
         evaluate_draft(str(target_folder), folder, prompts_file, device="cpu")
