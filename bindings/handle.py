@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from ._ffi import ffi
@@ -16,6 +17,44 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .masks import MaskCall
+
+
+class _MaskCalls(threading.local):
+    """Whether this thread holds an engine that waits for its mask, and what it has closed meanwhile."""
+
+    def __init__(self) -> None:
+        self.is_running = False
+        self.closings: list[Callable[[], None]] = []
+
+
+_mask_calls = _MaskCalls()
+
+
+def begin_mask_call() -> None:
+    """From here on the library waits for this thread: signal handlers may run, which know nothing of that."""
+    _mask_calls.is_running = True
+
+
+def end_mask_call() -> None:
+    """The library goes on."""
+    _mask_calls.is_running = False
+
+
+def free_after_step() -> None:
+    """Free what was closed while the library waited for a mask."""
+    end_mask_call()
+    while _mask_calls.closings:
+        _mask_calls.closings.pop()()
+
+
+def check_outside_of_masks() -> None:
+    """What takes hold of an engine would wait for itself while the library waits for a mask.
+
+    Raises:
+        InvalidArgumentError: it does.
+    """
+    if _mask_calls.is_running:
+        raise InvalidArgumentError("this thread is in the midst of a round, as in a signal handler: ask again after it")
 
 
 class Handle:
@@ -94,6 +133,17 @@ class EngineHandle(Handle):
 
     noun = "engine"
 
+    @property
+    def pointer(self) -> Any:
+        """The C pointer.
+
+        Raises:
+            InvalidArgumentError: the handle is closed or a fork's, or a mask is being asked for: see
+                check_outside_of_masks.
+        """
+        check_outside_of_masks()
+        return super().pointer
+
 
 class RequestHandle(Handle):
     """Owns a pf_request and the buffer its steps write to. Any thread may cancel, also while another one closes."""
@@ -110,7 +160,7 @@ class RequestHandle(Handle):
         mask: MaskCall | None,
     ) -> None:
         """Take ownership of ``pointer``; a step writes at most ``capacity`` tokens and calls ``mask``."""
-        super().__init__(pointer, close)
+        super().__init__(pointer, partial(_close_after_step, close))
         self.capacity = capacity
         self.num_top_logprobs = num_top_logprobs
         self.mask = mask
@@ -123,3 +173,11 @@ class RequestHandle(Handle):
         with self._closing:
             if not self._closed and not self.is_foreign:
                 cancel(self._pointer)
+
+
+def _close_after_step(close: Callable[[Any], None], pointer: Any) -> None:
+    """Closing a generation takes hold of its engine."""
+    if _mask_calls.is_running:
+        _mask_calls.closings.append(partial(close, pointer))
+    else:
+        close(pointer)

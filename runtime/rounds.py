@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pilotfish.bindings import Finish, PilotfishError, calls
+from pilotfish.bindings import Finish, InvalidArgumentError, PilotfishError, calls
 
 if TYPE_CHECKING:
     from pilotfish.bindings import RequestHandle, Token
@@ -46,6 +46,7 @@ class Rounds:
         self._changed = threading.Condition()
         self._waiting: list[_Step] = []
         self._is_running = False
+        self._leader: int | None = None  # the thread that runs a round
         self._expected: set[int] = set()  # owners of the last steps, as long as they have not come back
         self._patience = _LEAST_PATIENCE_SECONDS
 
@@ -54,7 +55,10 @@ class Rounds:
 
         Raises:
             PilotfishError: the generation failed.
+            InvalidArgumentError: this thread is running another one's, as when a signal handler asks for it.
         """
+        if self._leader == threading.get_ident():
+            raise InvalidArgumentError("this thread is in the midst of a round, as in a signal handler: ask after it")
         step = _Step(request, owner)
         with self._changed:
             self._expected.discard(owner)
@@ -79,6 +83,7 @@ class Rounds:
         """Run one round of all that wait."""
         steps: list[_Step] = []
         try:
+            self._leader = threading.get_ident()
             self._gather(steps)
             started = time.monotonic()
             with self.lock:
@@ -94,6 +99,7 @@ class Rounds:
         finally:
             with self._changed:
                 self._expected = {step.owner for step in steps if _goes_on(step)}
+                self._leader = None
                 self._is_running = False
                 self._changed.notify_all()
 

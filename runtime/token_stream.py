@@ -177,7 +177,9 @@ class TokenStream(Iterator[Event]):
             raise
 
     def _take(self, tokens: list[Token], finish: Finish) -> None:
-        """Turn what a round gave into events."""
+        """Turn what a round gave into events, unless a signal handler closed the stream in the midst of it."""
+        if self.request.closed:
+            return
         new_ids = [token.id for token in tokens if token.origin is not Origin.PROMPT]
         if self._constraint is not None:
             self._constraint.commit(new_ids)

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+// Sanitizers are not yet there when the loader asks which clone to take.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define PF_ALL_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define PF_ALL_WIDTHS

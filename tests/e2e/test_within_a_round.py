@@ -1,0 +1,170 @@
+"""What Python does while a round runs in its thread: signal handlers and the collector come when they please."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pilotfish import Engine
+from pilotfish.bindings import InvalidArgumentError
+from pilotfish.runtime.structured import Constraint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pilotfish.runtime import TokenStream
+
+REGEX = "[ab]{8}"
+SECONDS = 60  # what waits for itself waits longer
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_bundle: Path) -> Iterator[Engine]:
+    with Engine(tiny_bundle, threads=1, num_sequences=4) as engine:
+        yield engine
+        engine.check()
+
+
+def in_first_mask(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """``act`` is called once, while the library waits for a mask."""
+    fill, is_first = Constraint._fill, [True]
+
+    def acting(self: Constraint, path: Any, words: Any) -> None:
+        if is_first:
+            is_first.clear()
+            act()
+        fill(self, path, words)
+
+    monkeypatch.setattr(Constraint, "_fill", acting)
+
+
+def in_time(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns or raises, from a thread that does not hold up the tests where it hangs."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # noqa: BLE001 - raised below
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert not thread.is_alive(), "it waits for itself"
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def num_used(engine: Engine) -> int:
+    info = engine.info
+    return info.num_blocks - info.num_free_blocks - info.num_retained_blocks
+
+
+def test_another_stream_is_closed(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = pair.stream([1], max_new_tokens=9)
+    next(other)
+    assert num_used(pair) > 0
+    in_first_mask(monkeypatch, other.close)
+    assert len(in_time(lambda: pair.generate([2], regex=REGEX)).text) == 8
+    assert other.finish_reason == "cancelled"
+    assert num_used(pair) == 0
+
+
+def test_another_stream_is_dropped(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = [pair.stream([1], max_new_tokens=9)]
+    next(dropped[0])
+    in_first_mask(monkeypatch, dropped.clear)
+    assert len(in_time(lambda: pair.generate([2], regex=REGEX)).text) == 8
+    assert num_used(pair) == 0
+
+
+def test_the_collector_drops_another_stream(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    circle: list[Any] = [pair.stream([1], max_new_tokens=9)]
+    next(circle[0])
+    circle.append(circle)
+    del circle
+    in_first_mask(monkeypatch, gc.collect)
+    assert len(in_time(lambda: pair.generate([2], regex=REGEX)).text) == 8
+    assert num_used(pair) == 0
+
+
+def test_the_stream_itself_is_closed(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams: list[TokenStream] = []
+
+    def close() -> None:
+        streams[0].close()
+
+    in_first_mask(monkeypatch, close)
+    streams.append(pair.stream([2], regex=REGEX))
+    assert in_time(lambda: list(streams[0])) == []
+    assert streams[0].finish_reason == "cancelled"
+    assert num_used(pair) == 0
+
+
+@pytest.mark.parametrize("use", ["info", "generate", "next", "logits"])
+def test_an_engine_that_is_at_work_says_so(pair: Engine, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    other = pair.stream([1], max_new_tokens=9)
+    uses: dict[str, Callable[[], object]] = {
+        "info": lambda: pair.info,
+        "generate": lambda: pair.generate([3], max_new_tokens=2),
+        "next": lambda: next(other),
+        "logits": lambda: pair.logits([3]),
+    }
+    in_first_mask(monkeypatch, uses[use])
+    with pytest.raises(InvalidArgumentError, match="in the midst of a round"):
+        in_time(lambda: pair.generate([2], regex=REGEX))
+    other.close()
+    assert num_used(pair) == 0
+    assert len(pair.generate([2], regex=REGEX).text) == 8
+
+
+def test_a_signal_handler_closes_a_stream_in_the_midst_of_a_mask(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = pair.stream([1], max_new_tokens=9)
+    before = signal.signal(signal.SIGUSR1, lambda *_: other.close())
+    try:
+        in_first_mask(monkeypatch, lambda: signal.raise_signal(signal.SIGUSR1))
+        assert len(pair.generate([2], regex=REGEX).text) == 8
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert num_used(pair) == 0
+
+
+def test_the_collector_stays_off_until_the_last_thread_is_through(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two engines, each waiting for a mask: the first that has it may not turn the collector on for the other."""
+    both, one_is_through = threading.Barrier(2), threading.Event()
+    found: list[bool] = []
+    fill, turns = Constraint._fill, [1, 0]
+
+    def filling(self: Constraint, path: Any, words: Any) -> None:
+        turn = turns.pop() if turns else None
+        if turn is not None:
+            both.wait(SECONDS)
+        if turn == 1:
+            one_is_through.wait(SECONDS)
+            found.append(gc.isenabled())
+        fill(self, path, words)
+
+    monkeypatch.setattr(Constraint, "_fill", filling)
+
+    def run() -> None:
+        with Engine(tiny_bundle, threads=1) as engine:
+            engine.generate([2], regex=REGEX)
+        one_is_through.set()
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [False]
+    assert gc.isenabled()
