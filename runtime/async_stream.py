@@ -31,8 +31,9 @@ class AsyncTokenStream(AsyncIterator["Event"]):
         """``open_stream`` reserves the cache blocks; it is called in a worker thread."""
         self._open_stream = open_stream
         self._stream: TokenStream | None = None
-        # What the event loop and a worker thread both touch; held for moments only, never during a round.
-        self._guard = threading.Lock()
+        # What the event loop and a worker thread both touch; held for moments only, never during a round. Re-entrant: a
+        # signal handler may cancel in the midst of them.
+        self._guard = threading.RLock()
         self._is_working = False
         self._is_closed = False
         self._is_cancelled = False

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pilotfish.bindings import Finish, InvalidArgumentError, PilotfishError, calls
 
+from .engine_lock import EngineLock
+
 if TYPE_CHECKING:
     from pilotfish.bindings import RequestHandle, Token
 
@@ -40,8 +42,8 @@ class Rounds:
 
     def __init__(self, most: int) -> None:
         """``most`` generations at a time."""
-        self.lock = threading.RLock()
-        """Held during every call of the engine. Re-entrant: dropping a stream may close it in the midst of one."""
+        self.lock = EngineLock()
+        """Held during every call of the engine."""
         self.most = most
         self._changed = threading.Condition()
         self._waiting: list[_Step] = []

@@ -50,7 +50,7 @@ class Constraints:
     def __init__(self, tokenizer: Tokenizer, num_ids: int, eos_ids: Sequence[int]) -> None:
         """Remember what to read."""
         self._source = (tokenizer, num_ids, eos_ids)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask for constrained text, too
         self._vocabulary: Vocabulary | None = None
 
     def of(self, options: GenerateOptions) -> Constraint | None:

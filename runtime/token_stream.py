@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import Finish, Origin, PilotfishError, calls
+from pilotfish.bindings import EngineBusyError, Finish, Origin, PilotfishError, calls
 
 from .results import Event, Result, Round, Stats, TokenLogprob, round_from, stats_from
 from .stop_strings import StopStrings
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from pilotfish.bindings import EngineHandle, RequestOptions, Token
+    from pilotfish.bindings import EngineHandle, RequestHandle, RequestOptions, Token
 
     from .rounds import Outcome, Rounds
     from .structured import Constraint
@@ -85,8 +86,7 @@ class TokenStream(Iterator[Event]):
         self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None
         self._final_stats: Stats | None = None
-        with rounds.lock:
-            self.request = calls.request_open(engine, ids, request)
+        self.request = _open(engine, rounds, ids, request)
 
     def __next__(self) -> Event:
         """The next token's event; runs a round of the engine when none is ready."""
@@ -151,7 +151,7 @@ class TokenStream(Iterator[Event]):
 
     def __del__(self) -> None:
         if hasattr(self, "request"):
-            self.close()
+            self._rounds.lock.drop(self.request)
 
     def _run_round(self) -> None:
         with self._lock, self._closing_on_error():
@@ -246,3 +246,14 @@ class TokenStream(Iterator[Event]):
 
     def _read_stats(self) -> Stats:
         return stats_from(calls.request_stats(self.request), self._seed)
+
+
+def _open(engine: EngineHandle, rounds: Rounds, ids: NDArray[np.int32], request: RequestOptions) -> RequestHandle:
+    """Reserve cache blocks, also those of streams that were dropped in circles, which only the collector opens."""
+    try:
+        with rounds.lock:
+            return calls.request_open(engine, ids, request)
+    except EngineBusyError:
+        gc.collect()
+    with rounds.lock:
+        return calls.request_open(engine, ids, request)

@@ -223,7 +223,7 @@ def test_threads_share_passes(pair: Engine, num_together: list[int]) -> None:
     for thread in threads:
         thread.join()
     assert [found[index] for index in range(NUM_SEQUENCES)] == expected
-    assert sum(num_together) > 100
+    assert sum(num_together) > 50  # of 800 tokens, at most 16 a round
     assert np.mean(num_together) > 2
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pilotfish import Engine
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import EngineBusyError, InvalidArgumentError
 from pilotfish.runtime.structured import Constraint
 
 if TYPE_CHECKING:
@@ -168,3 +168,42 @@ def test_the_collector_stays_off_until_the_last_thread_is_through(
         thread.join()
     assert found == [False]
     assert gc.isenabled()
+
+
+def test_what_is_dropped_waits_for_nobody(pair: Engine) -> None:
+    """The collector may come to a thread that holds what another thread waits for while it holds the engine."""
+    stream: Any = pair.stream([1, 2, 3], max_new_tokens=8, ignore_eos=True)
+    next(stream)
+    stream.itself = stream  # only the collector opens the circle
+    is_held, is_collected = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with pair._rounds.lock:
+            is_held.set()
+            is_collected.wait(2 * SECONDS)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    request = stream.request
+    del stream
+    in_time(gc.collect)
+    assert not request.closed
+    is_collected.set()
+    holder.join()
+    assert request.closed
+    assert pair.info.num_free_blocks + pair.info.num_retained_blocks == pair.info.num_blocks
+
+
+def test_circles_are_opened_before_an_engine_is_busy(tiny_bundle: Path) -> None:
+    with Engine(tiny_bundle, threads=1, num_sequences=1) as engine:
+        stream: Any = engine.stream([1, 2, 3], max_new_tokens=engine.info.max_context - 3, ignore_eos=True)
+        gc.disable()
+        try:
+            with pytest.raises(EngineBusyError):
+                engine.generate([1, 2, 3], max_new_tokens=engine.info.max_context - 3)
+            stream.itself = stream
+            del stream
+            assert engine.generate([1, 2, 3], max_new_tokens=4, ignore_eos=True).stats.num_new_tokens == 4
+        finally:
+            gc.enable()
