@@ -143,7 +143,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
 # Nodes a layer of those that are not fused whole, which is five.
 NODES = {
     "Llama, ragged sizes": 9,
-    "Ministral 3": 27,
+    "Ministral 3": 11,
     "Gemma 1": 8,
     "Gemma 2": 12,
     "Gemma 3": 12,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,7 +43,7 @@ def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
         if node.op_type == "Attention":
             q, k, v = (_heads(node, index) for index in range(3))
             _check_sizes(node, q, k, v)
-            _find_rotation(q, k, plan)
+            _find_rotation(node, q, k, plan)
             _find_norms(q, k, plan)
             for heads in (q, k, v):
                 heads.rows = rows_of(heads.value)
@@ -71,11 +73,31 @@ def _check_sizes(node: ir.Node, q: _Heads, k: _Heads, v: _Heads) -> None:
         raise refuse(node, "query, key and value heads do not form groups of one head size")
 
 
-def _find_rotation(q: _Heads, k: _Heads, plan: Plan) -> None:
+def _find_rotation(node: ir.Node, q: _Heads, k: _Heads, plan: Plan) -> None:
     of_q, of_k = rotary_of(q.value, plan), rotary_of(k.value, plan)
+    if of_q is None and of_k is not None:
+        of_q = _rotary_of_scaled(node, q.value, plan)
     if of_q is not None and of_k is not None and of_q.way == of_k.way:
         q.rotary, q.value = of_q, of_q.x
         k.rotary, k.value = of_k, of_k.x
+
+
+def _rotary_of_scaled(node: ir.Node, heads: ir.Value, plan: Plan) -> Rotary | None:
+    """The rotation of heads that are multiplied by a number of their position after it; before it is the same."""
+    product = producer(heads, "Mul")
+    if product is None:
+        return None
+    for index in (0, 1):
+        factor, rotated = input_of(product, index), input_of(product, 1 - index)
+        if math.prod(row_dims(factor)) == 1 and row_dims(rotated) == row_dims(heads):
+            found = rotary_of(rotated, plan)
+            if found is None or row_dims(found.x) != row_dims(heads):
+                continue
+            scaled = ir.node("Mul", [found.x, factor])
+            scaled.outputs[0].shape = found.x.shape
+            insert_before(node, scaled)
+            return dataclasses.replace(found, x=scaled.outputs[0])
+    return None
 
 
 def _find_norms(q: _Heads, k: _Heads, plan: Plan) -> None:
