@@ -43,7 +43,7 @@ def torch_streams(
     names = first_names(model)
     output_layer: Callable[[], torch.nn.Module | None] = model.get_output_embeddings
     head = output_layer()
-    _set_buffers(model, config)
+    _set_buffers(model, config, read, names)
     for name, module in list(model.named_modules()):
         _load_on_demand(module, name, names, read_head if module is head else read)
     streams: list[Array] = []
@@ -78,11 +78,16 @@ def stream_readers(model: PreTrainedModel) -> list[torch.nn.Module]:
     return [*layers, *norms[:1]]
 
 
-def _set_buffers(model: PreTrainedModel, config: PretrainedConfig) -> None:
-    """Gives what the model computes when it is built its values."""
-    for name, value in computed_buffers(config).items():
-        path, _, key = name.rpartition(".")
-        model.get_submodule(path).register_buffer(key, value, persistent=False)
+def _set_buffers(model: PreTrainedModel, config: PretrainedConfig, read: Reader, names: Mapping[str, str]) -> None:
+    """Gives what the model computes when it is built its values, and what else is no parameter the checkpoint's."""
+    values = computed_buffers(config)
+    stored = model.state_dict().keys()
+    for name in [name for name, _ in model.named_buffers()]:
+        if name in stored:
+            values[name] = torch.from_numpy(np.array(read(names[name])))
+        if name in values:
+            path, _, key = name.rpartition(".")
+            model.get_submodule(path).register_buffer(key, values[name], persistent=False)
 
 
 def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], read: Reader) -> None:
