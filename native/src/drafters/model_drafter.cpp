@@ -12,7 +12,7 @@ namespace pilotfish {
 namespace {
 
 // Tokens that a confidence is a share of, where there is noise.
-constexpr int32_t kNumCompared = 8;
+constexpr int32_t kNumCompared = 16;
 
 // Paths of a dynamic tree that a level continues.
 constexpr size_t kMostContinued = 8;
