@@ -31,6 +31,7 @@ from .paths import include_dir, library_path
 from .records import (
     AS_MANY_AS_PAY,
     MOST_DRAFT_TOKENS,
+    Acceptance,
     Calibration,
     CudaInfo,
     Decision,
@@ -51,6 +52,7 @@ from .records import (
 __all__ = [
     "AS_MANY_AS_PAY",
     "MOST_DRAFT_TOKENS",
+    "Acceptance",
     "BudgetTooSmallError",
     "BundleCorruptError",
     "BundleFileMissingError",

@@ -59,6 +59,13 @@ class Calibration(IntEnum):
     REFRESH = 2
 
 
+class Acceptance(IntEnum):
+    """When a drafted token is kept where decoding samples."""
+
+    EQUAL = 0
+    REJECTION = 1
+
+
 class Reason(IntEnum):
     """Why a round drafted what it did."""
 
@@ -100,6 +107,7 @@ class EngineOptions:
     lookup_store: str | None = None
     lookup_store_bytes: int | None = None
     device_index: int | None = None
+    acceptance: Acceptance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +195,6 @@ class RequestOptions:
     tree_nodes: int = 0
     tree_depth: int = 0
     tree_parents: tuple[int, ...] = ()
-    draft_temperatures: tuple[float, ...] = ()
     typical_epsilon: float = 0.0
     typical_delta: float = 0.0
 

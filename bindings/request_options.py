@@ -49,7 +49,6 @@ class RequestStruct:
         self._point("stop_ids", "int32_t[]", list(options.stop_ids))
         self._point("tree_widths", "int32_t[]", list(options.tree_widths))
         self._point("tree_parents", "int32_t[]", list(options.tree_parents))
-        self._point("draft_temperatures", "float[]", list(options.draft_temperatures))
         self._point("logit_bias", "pf_logit_bias[]", [tuple(pair) for pair in options.logit_bias])
         self.mask = None if options.mask is None else MaskCall(options.mask)
         """Must live as long as the request."""

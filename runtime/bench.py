@@ -57,7 +57,7 @@ class BenchOptions:
 
     new_tokens: int
     modes: Mapping[str, GenerateKeywords]
-    """How each mode drafts, by its name; "plain" among them."""
+    """How each mode drafts, and how tokens are chosen, by its name; "plain" among them."""
     repeats: int
 
 

@@ -63,6 +63,7 @@ class Engine:
         draft_window: int | None = None,
         lookup_store: str | Path | None = None,
         lookup_store_size: int | str | None = None,
+        acceptance: str = "equal",
     ) -> None:
         """Check and load a bundle folder.
 
@@ -82,6 +83,11 @@ class Engine:
             lookup_store: a file that collects outputs, to look up drafts in; it belongs to the bundle's tokenizer.
                 Written when the engine is closed.
             lookup_store_size: bytes that the file may have, as 4194304 or "4MiB", the default; the latest outputs stay.
+            acceptance: when a drafted token is kept where decoding samples. "equal": when it is the token that the
+                target chooses; draft and target choose with the same noise, and the text is plain decoding's for the
+                seed. "rejection": by rejection sampling (Leviathan et al., 2023; for trees SpecInfer's) where chains or
+                trees of a fixed shape are drafted; the output follows the target's distribution but is not plain
+                decoding's text, and the draft's distributions take memory.
 
         Raises:
             PilotfishError: the subclass says what is wrong; see pilotfish.bindings.errors.
@@ -95,7 +101,7 @@ class Engine:
             num_sequences=num_sequences,
             prefill_chunk=prefill_chunk,
             library=str(ort_for(device)),
-            speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size),
+            speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size, acceptance),
         )
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens

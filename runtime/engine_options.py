@@ -32,6 +32,7 @@ def memory_plan(
     max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
     num_sequences: int = 1,
     prefill_chunk: int | None = None,
+    acceptance: str = "equal",
 ) -> EngineInfo:
     """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
     read_manifest(bundle)
@@ -44,6 +45,7 @@ def memory_plan(
         num_sequences=num_sequences,
         prefill_chunk=prefill_chunk,
         library="",
+        speculation=SpeculationArguments(acceptance=acceptance),
     )
     return calls.plan(str(bundle), options)
 

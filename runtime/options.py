@@ -81,7 +81,6 @@ class GenerateKeywords(TypedDict, total=False):
     tree_nodes: int | None
     tree_depth: int | None
     explain: bool
-    draft_temperatures: Sequence[float]
     typical_acceptance: tuple[float, float] | None
 
 
@@ -133,7 +132,9 @@ class GenerateOptions:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     """Added to the scores of token ids; -inf bans one."""
     seed: int | None = None
-    """Same seed, options, bundle and build: same tokens. None draws a fresh one. Greedy decoding ignores it."""
+    """Same seed, options, bundle and build: same tokens, whatever drafts. The token at a position is the one with the
+    largest log-probability plus Gumbel noise of seed, position and token id. None draws a fresh seed; greedy decoding
+    ignores it."""
     min_new_tokens: int = 0
     """Nothing ends the text before so many tokens: end-of-text ids and stop_ids are banned, stop strings ignored."""
     stop: str | Sequence[str] = ()
@@ -171,9 +172,6 @@ class GenerateOptions:
     """Levels of a dynamic tree; None: 6."""
     explain: bool = False
     """Keep what each round was to draft, and what came of it, in Result.rounds."""
-    draft_temperatures: Sequence[float] = ()
-    """For sampling with a fixed tree: siblings are drawn from the draft at these temperatures in turn. Empty: at
-    temperature."""
     typical_acceptance: tuple[float, float] | None = None
     """LOSSY: (epsilon, delta) of Medusa's typical acceptance, which keeps a drafted token of probability above
     min(epsilon, delta * exp(-entropy)). The output no longer follows the target. None: exact."""
@@ -284,7 +282,6 @@ class GenerateOptions:
             tree_nodes=tree.nodes,
             tree_depth=tree.depth,
             tree_parents=tree.parents,
-            draft_temperatures=tuple(self.draft_temperatures),
             typical_epsilon=epsilon,
             typical_delta=delta,
         )

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from .results import Result, Round
 
 SEARCH_PASSES = 2
-_CHAINS = {"head": (1, 2, 3, 4, 6), "draft": (2, 4)}  # of a draft model, all are replayed by draft_evaluation
+_CHAINS = {"head": (1, 2, 3, 4, 6), "draft": (2, 4)}  # of a draft model, greedy ones are replayed by draft_evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeScores:
-    """Greedy drafting of one shape."""
+    """Drafting of one shape."""
 
     shape: str
     acceptance_rate: float  # accepted / drafted
@@ -71,18 +71,19 @@ def shapes_of(engine: Engine, source: str) -> dict[str, GenerateKeywords]:
 
 
 def evaluate_shapes(
-    engine: Engine, source: str, prompts: Sequence[Prompt], new_tokens: int, on_step: Callable[[], None]
+    engine: Engine, source: str, prompts: Sequence[Prompt], common: GenerateKeywords, on_step: Callable[[], None]
 ) -> tuple[SourceScores, ...]:
     """Answers every prompt plainly and with every shape of a source; calls `on_step` after each prompt.
 
-    The engine must have room for DEFAULT_TREE_NODES drafted tokens.
+    The engine must have room for DEFAULT_TREE_NODES drafted tokens. ``common`` says how long the answers are and how
+    their tokens are chosen.
     """
-    shapes = {"plain": GenerateKeywords(num_draft_tokens=0)} | {
-        name: options | GenerateKeywords(source=source) for name, options in shapes_of(engine, source).items()
+    shapes = {"plain": common | GenerateKeywords(num_draft_tokens=0)} | {
+        name: common | options | GenerateKeywords(source=source) for name, options in shapes_of(engine, source).items()
     }
     answers: list[tuple[str, dict[str, Result]]] = []
     for prompt in prompts:
-        results = {name: _answer(engine, prompt, new_tokens, options) for name, options in shapes.items()}
+        results = {name: _answer(engine, prompt, options) for name, options in shapes.items()}
         answers.append((prompt.category, results))
         on_step()
     groups = {name: [found for of, found in answers if of == name] for name in sorted({of for of, _ in answers})}
@@ -101,9 +102,9 @@ def find_tree(
     assert head is not None  # noqa: S101
 
     def measure(choices: Choices) -> Iterator[tuple[Round, ...]]:
-        options = GenerateKeywords(source="head", tree=json.dumps(choices))
+        options = GenerateKeywords(source="head", tree=json.dumps(choices), max_new_tokens=new_tokens)
         for prompt in prompts:
-            yield _answer(engine, prompt, new_tokens, options).rounds
+            yield _answer(engine, prompt, options).rounds
             on_step()
 
     searched = search_tree(measure, head.num_predictions, DEFAULT_TREE_NODES, SEARCH_PASSES)
@@ -112,9 +113,8 @@ def find_tree(
     return searched, searched.best_size(lambda size: drafting + engine.pass_cost(size + 1, context=context))
 
 
-def _answer(engine: Engine, prompt: Prompt, new_tokens: int, options: GenerateKeywords) -> Result:
-    common = GenerateKeywords(max_new_tokens=new_tokens, ignore_eos=prompt.ignore_eos, explain=True)
-    return engine.generate(prompt.ids, **(options | common))
+def _answer(engine: Engine, prompt: Prompt, options: GenerateKeywords) -> Result:
+    return engine.generate(prompt.ids, **(options | GenerateKeywords(ignore_eos=prompt.ignore_eos, explain=True)))
 
 
 def _score(category: str, answers: Sequence[Mapping[str, Result]]) -> SourceScores:

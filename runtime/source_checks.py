@@ -8,9 +8,6 @@ from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
 
 from .draft_tree import DYNAMIC, check_tree_type, parse_tree
 from .option_checks import (
-    LEAST_TEMPERATURE,
-    MAX_TEMPERATURE,
-    as_float32,
     check_sequence,
     is_greedy,
     require,
@@ -34,17 +31,7 @@ def check_drafting(options: GenerateOptions) -> None:
         raise InvalidArgumentError(f"tree is {shown(options.tree)} and num_draft_tokens {count}: give one")
     if options.source == "plain" and count:
         raise InvalidArgumentError(f"num_draft_tokens is {count}, but the source 'plain' drafts nothing")
-    tree = parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
-    check_sequence("draft_temperatures", options.draft_temperatures, "numbers")
-    for temperature in options.draft_temperatures:
-        require_number(
-            "draft_temperatures",
-            temperature,
-            f"in [{LEAST_TEMPERATURE}, {MAX_TEMPERATURE}]",
-            lambda x: as_float32(LEAST_TEMPERATURE) <= x <= MAX_TEMPERATURE,
-        )
-    if len(options.draft_temperatures) and (is_greedy(options.temperature) or not tree.widths):
-        raise InvalidArgumentError("draft_temperatures are for sampling with a fixed tree: nothing else draws siblings")
+    parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
     _check_typical(options)
 
 

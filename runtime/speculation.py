@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from pilotfish.bindings import Calibration, InvalidArgumentError
+from pilotfish.bindings import Acceptance, Calibration, InvalidArgumentError
 
 from .files import why_not_writable
 from .memory import parse_bytes
@@ -18,11 +18,13 @@ MOST_WINDOW = 2**22
 LEAST_STORE_BYTES = 2**12
 MOST_STORE_BYTES = 2**30
 CALIBRATIONS = tuple(mode.name.lower() for mode in Calibration)
+ACCEPTANCES = tuple(rule.name.lower() for rule in Acceptance)
 
 
 class SpeculationOptions(TypedDict):
     """Members of EngineOptions."""
 
+    acceptance: Acceptance
     calibration: Calibration
     calibration_folder: str
     draft_window: int | None
@@ -38,6 +40,7 @@ class SpeculationArguments:
     draft_window: int | None = None
     lookup_store: str | Path | None = None
     lookup_store_size: int | str | None = None
+    acceptance: str = "equal"
 
     def options(self) -> SpeculationOptions:
         """As the library takes them.
@@ -45,10 +48,10 @@ class SpeculationArguments:
         Raises:
             InvalidArgumentError: a value outside its range.
         """
-        if not isinstance(self.calibration, str) or self.calibration not in CALIBRATIONS:
-            raise InvalidArgumentError(
-                f"calibration is {shown(self.calibration)}, must be one of {', '.join(CALIBRATIONS)}"
-            )
+        for name, names in (("calibration", CALIBRATIONS), ("acceptance", ACCEPTANCES)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in names:
+                raise InvalidArgumentError(f"{name} is {shown(value)}, must be one of {', '.join(names)}")
         window = self.draft_window
         if window is not None:
             check_int("draft_window", window, 0, MOST_WINDOW)
@@ -65,6 +68,7 @@ class SpeculationArguments:
         if store is not None and (reason := why_not_writable(store, makes_folders=True)):
             raise InvalidArgumentError(f"lookup_store {shown(store)} cannot be written: {reason}")
         return SpeculationOptions(
+            acceptance=Acceptance[self.acceptance.upper()],
             calibration=Calibration[self.calibration.upper()],
             calibration_folder=str(cache_folder()),
             draft_window=window,

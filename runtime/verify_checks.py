@@ -48,9 +48,9 @@ class Amount:
     """How much to generate."""
 
     new_tokens: int = 48
-    """A prompt, greedily."""
+    """A prompt, greedily, or sampled by every source."""
     sampled_tokens: int = 400
-    """A source and sampling, at least."""
+    """Of plain decoding and a sampling, at least."""
     seed: int = 0
 
 
@@ -123,7 +123,23 @@ def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: 
     yield Check("self-draft", source.name, passed, detail)
 
 
-def sampling_check(
+def sampled_equality_check(
+    engine: Engine, source: Source, sampling: Sampling, plain: Sequence[tuple[Sequence[int], Result]], amount: Amount
+) -> Check:
+    """Sampled output is that of plain decoding for the same seed, token for token; ``plain`` has it of each prompt."""
+    different = ""
+    num_equal = 0
+    for index, (prompt, expected) in enumerate(plain):
+        result = _sampled(engine, prompt, source.options | sampling.options, amount, index)
+        if result.token_ids == expected.token_ids and result.finish_reason == expected.finish_reason:
+            num_equal += 1
+        elif not different:
+            different = "; " + _first_difference(engine, prompt, expected.token_ids, result.token_ids)
+    detail = f"{num_equal} of {len(plain)} prompts{different}"
+    return Check(f"sampled equality: {sampling.name}", source.name, num_equal == len(plain), detail)
+
+
+def distribution_check(
     engine: Engine, prompts: Prompts, source: Source, sampling: Sampling, amount: Amount, *, num_checks: int
 ) -> Check:
     """Sampled tokens follow the processed distribution of the target's own logits, position by position.
@@ -163,11 +179,16 @@ def sampling_check(
 
 
 def sampling_checks(engine: Engine, prompts: Prompts, sources: Sequence[Source], amount: Amount) -> Iterator[Check]:
-    """Every source with every sampling, plain decoding included: it shows that the test itself is right."""
-    every = (Source("plain", PLAIN), *sources)
+    """With every sampling plain decoding follows the exact distribution, and every source repeats its tokens."""
     for sampling in SAMPLINGS:
-        for source in every:
-            yield sampling_check(engine, prompts, source, sampling, amount, num_checks=len(every) * len(SAMPLINGS))
+        plain_source = Source("plain", PLAIN)
+        yield distribution_check(engine, prompts, plain_source, sampling, amount, num_checks=len(SAMPLINGS))
+        plain = [
+            (prompt, _sampled(engine, prompt, PLAIN | sampling.options, amount, index))
+            for index, prompt in enumerate(prompts)
+        ]
+        for source in sources:
+            yield sampled_equality_check(engine, source, sampling, plain, amount)
 
 
 def _acceptance_check(source: Source, accepted: int, drafted: int) -> Check:
@@ -182,6 +203,11 @@ def _acceptance_check(source: Source, accepted: int, drafted: int) -> Check:
 
 def _greedy(engine: Engine, prompt: Sequence[int], options: GenerateKeywords, amount: Amount) -> Result:
     return engine.generate(prompt, **(options | _NO_REUSE | GenerateKeywords(max_new_tokens=amount.new_tokens)))
+
+
+def _sampled(engine: Engine, prompt: Sequence[int], options: GenerateKeywords, amount: Amount, index: int) -> Result:
+    run = GenerateKeywords(max_new_tokens=amount.new_tokens, seed=amount.seed + index)
+    return engine.generate(prompt, **(options | _NO_REUSE | run))
 
 
 def _first_difference(engine: Engine, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> str:

@@ -2,11 +2,11 @@
 
     python samples/search_settings.py build/smollm2 --prompts prompts.jsonl --per-category 8 --calibration refresh
 
-Every setting answers every prompt greedily, in turn. Two speeds are shown: measured, from the first token to the last,
-and counted, by the costs of passes that rounds are planned by. The counted one is the same in every run under one
-calibration, also on a busy machine. `--length` compares tokens a round of trees and chains of up to 15 tokens instead,
-`--chains` chains of all lengths alone. On a GPU, where shapes of passes are recorded when they are first seen, each
-setting answers the first prompt twice before it counts.
+Every setting answers every prompt, in turn; all give the same text, greedy or of one seed. Two speeds are shown:
+measured, from the first token to the last, and counted, by the costs of passes that rounds are planned by. The counted
+one is the same in every run under one calibration, also on a busy machine. `--length` compares tokens a round of trees
+and chains of up to 15 tokens instead, `--chains` chains of all lengths alone. On a GPU, where shapes of passes are
+recorded when they are first seen, each setting answers the first prompt twice before it counts.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ def settings(*, has_draft: bool, has_head: bool, length: bool, chains_only: bool
 
 
 def run(
-    engine: Engine, prompts: list[Prompt], chosen: dict[str, Options], new_tokens: int
+    engine: Engine, prompts: list[Prompt], chosen: dict[str, Options], common: Options
 ) -> dict[str, dict[str, Sums]]:
     """Sums by category and setting."""
     sums: dict[str, dict[str, Sums]] = defaultdict(lambda: defaultdict(Sums))
     for options in chosen.values():
         for _ in range(NUM_WARMING):
-            engine.generate(prompts[0].ids, max_new_tokens=new_tokens, **options)
+            engine.generate(prompts[0].ids, **(common | options))
     for prompt in prompts:
         plain = None
         for name, options in chosen.items():
-            with engine.stream(prompt.ids, max_new_tokens=new_tokens, reuse_prefix=False, **options) as stream:
+            with engine.stream(prompt.ids, **(common | options | Options(reuse_prefix=False))) as stream:
                 times = [(time.perf_counter(), event.token_id) for event in stream]
                 stats = stream.stats
             ids = [token_id for _, token_id in times]
@@ -140,6 +140,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", required=True, help='JSON lines with "prompt" and "category"')
     parser.add_argument("--per-category", type=int, default=8, help="prompts")
     parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--device", default="cpu", help='"cpu", "cuda" or "cuda:1"')
     parser.add_argument("--calibration", default="kept", help='"refresh": measure the costs of passes anew')
@@ -166,7 +170,14 @@ def main() -> None:
         prompts = [prompt for group in by_category.values() for prompt in group[: arguments.per_category]]
         has = {"has_draft": engine.info.has_draft, "has_head": engine.info.has_head}
         chosen = settings(**has, length=arguments.length, chains_only=arguments.chains)
-        sums = run(engine, prompts, chosen, arguments.new_tokens)
+        common = Options(
+            max_new_tokens=arguments.new_tokens,
+            temperature=arguments.temperature,
+            top_k=arguments.top_k,
+            top_p=arguments.top_p,
+            seed=arguments.seed,
+        )
+        sums = run(engine, prompts, chosen, common)
     show_lengths(sums)
     if not arguments.length:
         show_speeds(sums, counted=True)

@@ -45,8 +45,11 @@ set(pilotfish_engine_sources
   src/model/row_graph.cpp
   src/sampling/row_math.cpp
   src/sampling/row_select.cpp
+  src/sampling/philox_lanes.cpp
+  src/sampling/shared_noise.cpp
   src/sampling/candidates.cpp
   src/sampling/sampler.cpp
+  src/sampling/sampler_rank.cpp
   src/sampling/token_history.cpp
   src/sampling/mask_cache.cpp
   src/sampling/processors.cpp
@@ -79,6 +82,7 @@ set(pilotfish_engine_sources
   src/speculation.cpp
   src/verify.cpp
   src/accept.cpp
+  src/accept_rejection.cpp
   src/accept_typical.cpp
   src/compact.cpp
   src/engine.cpp
@@ -92,9 +96,12 @@ set(pilotfish_engine_sources
   src/device/device_outcome.cpp
   src/request_device.cpp
   src/sampling/process_logits.cpp)
-set_source_files_properties(src/sampling/row_math.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
+# GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised ones.
+set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
+set_source_files_properties(src/sampling/row_math.cpp src/sampling/shared_noise.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 
 set(pilotfish_engine_tests
+  accept_equal_test
   accept_test
   accept_tree_sampling_test
   accept_tree_test
@@ -123,5 +130,6 @@ set(pilotfish_engine_tests
   row_math_test
   sampler_test
   sha256_test
+  shared_noise_test
   token_chooser_test
   token_tree_test)

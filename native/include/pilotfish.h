@@ -85,6 +85,16 @@ typedef enum {
   PF_CALIBRATION_KEPT = 1,   /* read from calibration_folder; measured, under a second, and kept there the first time */
   PF_CALIBRATION_REFRESH = 2 /* measured and kept */
 } pf_calibration;
+/* When a drafted token is kept where decoding samples. */
+typedef enum {
+  /* It is the token that the target chooses there. Draft and target share the noise that they choose with, so that the
+   * choices often agree, and the text is plain decoding's for the seed whatever drafts. */
+  PF_ACCEPT_EQUAL = 0,
+  /* Rejection sampling, for chains and trees of a fixed shape: their tokens are drawn, and what comes out follows the
+   * target's distribution, but it is not plain decoding's text. A draft's distributions are kept, which takes memory,
+   * and rounds never run on a GPU by themselves. Everything else is accepted as above. */
+  PF_ACCEPT_REJECTION = 1
+} pf_acceptance;
 /* Why a round drafted what it did. */
 typedef enum {
   PF_REASON_BEST = 0,  /* it promised the most tokens a second */
@@ -113,6 +123,7 @@ typedef struct {
   const char* lookup_store;    /* file of earlier outputs to look up drafts in, of one tokenizer; NULL: none */
   uint64_t lookup_store_bytes; /* size of that file at most, 4 KiB to 1 GiB; the latest outputs stay */
   int32_t device_index;        /* which GPU, as the driver counts; 0 for PF_DEVICE_CPU */
+  int32_t acceptance;          /* pf_acceptance */
 } pf_engine_options;
 
 typedef struct {
@@ -165,6 +176,9 @@ typedef struct {
   int32_t top_k;            /* 0: off */
   float top_p;              /* (0, 1]; 1: off */
   float min_p;              /* [0, 1); 0: off */
+  /* Of the noise that tokens are chosen with where the temperature is not 0: the token at a position is the id with the
+   * largest log-probability plus Gumbel noise of seed, position and id. An id that, after all options, has less than
+   * 2^-24 of the likeliest one's probability is never chosen. */
   uint64_t seed;
   const int32_t* stop_ids; /* copied */
   size_t num_stop_ids;
@@ -179,10 +193,6 @@ typedef struct {
   size_t num_tree_widths;     /* levels */
   int32_t tree_nodes;
   int32_t tree_depth;
-  /* Temperatures of the draft, for sampling with a fixed shape: sibling i is drawn at the i-th one, and so on in turn.
-   * Copied. None: the target's. */
-  const float* draft_temperatures;
-  size_t num_draft_temperatures;
   /* Typical acceptance, which is lossy: a drafted token is kept if its probability is above
    * min(typical_epsilon, typical_delta * exp(-entropy)). Needs a temperature. 0 and 0: off. */
   float typical_epsilon;
@@ -241,8 +251,8 @@ typedef struct {
   int32_t num_head_drafted;
   int32_t num_head_accepted;
   double counted_seconds; /* of the rounds, by the costs of passes that they are planned by, and by no clock */
-  /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those with logit bias, penalties,
-   * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones that verify a draft's drawn tree. */
+  /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those that sample, and those with
+   * logit bias, penalties, bans, a mask or top logprobs. */
   int32_t num_device_rounds;
   /* Rounds in which the draft model's or head's logits were not numbers (NaN or infinite), so that it drafted less or
    * nothing: not 0 where the bundle's draft is damaged. The target's logits then are PF_BUNDLE_CORRUPT. */
@@ -273,7 +283,7 @@ typedef struct {
   int32_t num_passes;   /* of the model or head, that the round ran */
   int32_t num_verified; /* drafted tokens of all sources that the target saw */
   int32_t num_accepted; /* of these, on one path */
-  /* [num_accepted] each one's place among what the model or head thought of, likeliest 0; -1: drawn or looked up */
+  /* [num_accepted] each one's place among what the model or head thought of, the best 0; -1: drawn or looked up */
   int8_t ranks[63];
 } pf_decision;
 

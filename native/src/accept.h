@@ -1,4 +1,5 @@
-// Which drafted tokens the target keeps, and the token it puts after them. Pure functions of logits and random numbers.
+// Which drafted tokens the target keeps, and the token it puts after them: three rules, each in a file of its own. Pure
+// functions of logits and random numbers.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ struct Verification {
 
 // A path from the root down.
 struct Accepted {
-  static constexpr int32_t kNoToken = -1;
+  static constexpr int32_t kNoToken = TokenChooser::kNoToken;
 
   std::array<int32_t, TokenTree::kMaxTokens> path;  // indices of the tree's tokens
   int32_t num_accepted = 0;
@@ -35,42 +36,30 @@ struct Accepted {
   int32_t last() const noexcept { return num_accepted == 0 ? TokenTree::kRoot : path[num_accepted - 1]; }
 };
 
-// The path that plain decoding would take. A tie goes to the lowest id, as there.
-Accepted accept_greedy(const Verification& verification);
+// The default, lossless (accept.cpp): a drafted token is kept if it is the one that the target chooses in its place.
+// The choice (TokenChooser::choose) depends on the model, the prefix, the options and the seed, and never on what was
+// drafted: so the text of any source, tree or batch is that of plain decoding, token for token. A draft that chooses
+// with the same noise from its own scores names the target's token with a probability of at least (1 - d) / (1 + d),
+// where d is the total variation between the two distributions: Daliri, Musco and Suresh, "Coupling without
+// communication and drafter-invariant speculative decoding", 2024; for lists of candidates Rowan, Phan and Khisti,
+// "List-level distribution coupling with applications to speculative decoding and lossy compression", 2025.
+Accepted accept_equal(const Verification& verification);
 
-// Lossless multi-step speculative sampling: Leviathan et al., "Fast inference from transformers via speculative
-// decoding", 2023, and Chen et al., "Accelerating large language model decoding with speculative sampling", 2023, for a
-// chain; Miao et al., "SpecInfer", 2024, algorithm 2, for trees, here with siblings drawn without replacement.
-//
-// At a token with drawn children x1, x2, ... let p1 = p be the target's distribution, and q1, q2, ... what each child
-// was drawn from: its draft's distribution without its elder siblings, renormalised. They are tried in turn: child i is
-// kept with probability min(1, pi(xi) / qi(xi)), or else p(i+1) is max(pi - qi, 0), renormalised. When none is left the
-// token is drawn from what p has become. The outcome is distributed as p: given what was drawn before, xi has
-// distribution qi, so by the argument for a chain [Leviathan, appendix A.1] keeping xi or else drawing from p(i+1) is
-// drawing from pi; by induction from the last child to the first, the whole is drawing from p1. It does not matter how
-// many children there are, of which drafts or temperatures each qi is, nor what was drawn below the siblings, as long
-// as nobody looks at xi before deciding that it is to be in the tree. A sibling that was rejected has pi = 0 from then
-// on, so that a token is never tried twice.
-//
-// A certain child, one that its drafter named without drawing, has the qi that is 1 at xi: it is kept with probability
-// pi(xi), or else pi(xi) becomes 0. Where all children that are left are certain, this is the same as to draw from pi
-// and look whether a child was drawn, which is what happens: a tree of certain tokens gives, seed by seed, the tokens
-// of plain decoding.
-//
+// The classical rule, lossless in distribution (accept_rejection.cpp): the output follows the target's distribution,
+// but is not plain decoding's for the same seed. A chain's token is kept with probability 1 - d on average.
 // `draft` holds the distributions that the tree's draws name; `scratch` the target's in turn.
-Accepted accept_sampled(const Verification& verification, std::span<const Distribution> draft,
-                        const RandomStream& random, Distribution& scratch);
+Accepted accept_rejection(const Verification& verification, std::span<const Distribution> draft,
+                          const RandomStream& random, Distribution& scratch);
 
 struct TypicalOptions {
   float epsilon = 0;  // 0: off
   float delta = 0;
 };
 
-// Lossy: Cai et al., "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", 2024, section
-// 2.3.1, typical acceptance. A token is kept if the target gives it a probability above
+// Lossy (accept_typical.cpp): Cai et al., "Medusa: Simple LLM inference acceleration framework with multiple decoding
+// heads", 2024, section 2.3.1, typical acceptance. A token is kept if the target gives it a probability above
 // min(epsilon, delta * exp(-entropy)), and of the paths kept the longest is taken, of equal ones the one that the
-// target finds likelier. The token after it is drawn from the target.
-Accepted accept_typical(const Verification& verification, const TypicalOptions& options, const RandomStream& random,
-                        Distribution& scratch);
+// target finds likelier. The token after it is the target's choice.
+Accepted accept_typical(const Verification& verification, const TypicalOptions& options, Distribution& scratch);
 
 }  // namespace pilotfish

@@ -12,14 +12,32 @@ struct Reached {
   double log_prob = 0;   // of the path
 };
 
-// False where no token may follow; after the root that is an error.
-bool fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
+// Calls use(logits, prefix) with what the target's row after a token of the tree is processed from.
+template <typename Use>
+auto at_row(const Verification& verification, int32_t index, Use&& use) {
   std::array<int32_t, TokenTree::kMaxTokens> ids;
   const Prefix prefix{verification.tokens, verification.tree.path(index, ids)};
-  const std::span<const float> logits = verification.target.row(index + 1).first(verification.num_ids);
-  if (verification.chooser.distribution(logits, prefix, out)) return true;
-  if (index == TokenTree::kRoot) verification.chooser.fail_no_token(logits, prefix);
-  return false;
+  return use(verification.target.row(index + 1).first(verification.num_ids), prefix);
+}
+
+// False where no token may follow; after the root that is an error.
+bool fill_distribution(const Verification& verification, int32_t index, Distribution& out) {
+  return at_row(verification, index, [&](std::span<const float> logits, const Prefix& prefix) {
+    if (verification.chooser.distribution(logits, prefix, out)) return true;
+    if (index == TokenTree::kRoot) verification.chooser.fail_no_token(logits, prefix);
+    return false;
+  });
+}
+
+// TokenChooser::kNoToken where none may follow; after the root that is an error.
+int32_t choose_after(const Verification& verification, int32_t index) {
+  return at_row(verification, index, [&](std::span<const float> logits, const Prefix& prefix) {
+    const int32_t id = verification.chooser.choose(logits, prefix);
+    if (id == TokenChooser::kNoToken && index == TokenTree::kRoot) {
+      verification.chooser.fail_no_token(logits, prefix);
+    }
+    return id;
+  });
 }
 
 int32_t depth_of(const TokenTree& tree, int32_t index) { return index == TokenTree::kRoot ? 0 : tree[index].depth; }
@@ -49,8 +67,7 @@ int32_t find_best(const Verification& verification, const TypicalOptions& option
 
 }  // namespace
 
-Accepted accept_typical(const Verification& verification, const TypicalOptions& options, const RandomStream& random,
-                        Distribution& scratch) {
+Accepted accept_typical(const Verification& verification, const TypicalOptions& options, Distribution& scratch) {
   const int32_t best = find_best(verification, options, scratch);
   Accepted accepted;
   accepted.num_accepted = depth_of(verification.tree, best);
@@ -58,12 +75,7 @@ Accepted accept_typical(const Verification& verification, const TypicalOptions& 
     accepted.path[i] = index;
   }
   if (best != TokenTree::kRoot && verification.chooser.ends_text(verification.tree[best].id)) return accepted;
-  if (!fill_distribution(verification, best, scratch)) {
-    accepted.next_id = Accepted::kNoToken;
-    return accepted;
-  }
-  const int32_t position = static_cast<int32_t>(verification.tokens.size()) + accepted.num_accepted;
-  accepted.next_id = scratch.sample(random.uniform(position, RandomStream::Purpose::kTarget));
+  accepted.next_id = choose_after(verification, best);
   return accepted;
 }
 

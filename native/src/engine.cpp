@@ -51,6 +51,7 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
     : drafts(max_together(options)), shared_pass(max_verified_rows(options), max_together(options)), sampler(num_ids) {
   for (Draft& draft : drafts) {
+    if (options.acceptance != PF_ACCEPT_REJECTION) break;
     draft.distributions.resize(options.max_draft_tokens);
     for (Distribution& drafted : draft.distributions) drafted.reserve(num_ids);
   }

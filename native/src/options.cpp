@@ -97,21 +97,6 @@ void check_plain(const pf_generate_options& options) {
   }
 }
 
-void check_draft_temperatures(const pf_generate_options& options) {
-  if (options.num_draft_temperatures == 0) return;
-  if (!options.draft_temperatures) fail(PF_INVALID_ARGUMENT, "draft_temperatures is NULL");
-  if (is_greedy(options) || options.num_tree_widths == 0) {
-    fail(PF_INVALID_ARGUMENT, "draft_temperatures are for sampling with tree_widths: nothing else draws siblings");
-  }
-  for (size_t i = 0; i < options.num_draft_temperatures; ++i) {
-    const float temperature = options.draft_temperatures[i];
-    if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature)) {
-      fail(PF_INVALID_ARGUMENT, "a draft temperature is ", temperature, ", not in [", kLeastTemperature, ", ",
-           kMostTemperature, "]");
-    }
-  }
-}
-
 void check_typical(const pf_generate_options& options) {
   const float epsilon = options.typical_epsilon, delta = options.typical_delta;
   if (epsilon == 0 && delta == 0) return;
@@ -165,6 +150,7 @@ void check_options(const pf_engine_options& options) {
   check_range("prefill_chunk", options.prefill_chunk, 0, kMostChunk);
   check_range("num_sequences", options.num_sequences, 1, kMostSequences);
   check_range("calibration", options.calibration, int32_t{PF_CALIBRATION_OFF}, int32_t{PF_CALIBRATION_REFRESH});
+  check_range("acceptance", options.acceptance, int32_t{PF_ACCEPT_EQUAL}, int32_t{PF_ACCEPT_REJECTION});
   if (options.draft_window != 0) check_range("draft_window", options.draft_window, kLeastWindow, kMostContext);
   if (options.lookup_store) {
     check_range("lookup_store_bytes", options.lookup_store_bytes, LookupStore::kLeastBytes, LookupStore::kMostBytes);
@@ -181,7 +167,6 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_sampling(options);
   check_plain(options);
   check_tree(options, max_draft_tokens);
-  check_draft_temperatures(options);
   check_typical(options);
 }
 

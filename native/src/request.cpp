@@ -100,7 +100,7 @@ bool Request::begin_round(const PassShare& share) {
   if (runs_on_device()) {
     verdict = decide_on_device();
   } else if (speculation_.draft(round_so_far(), draft(), stats_)) {
-    if (!verifies_on_device(draft().tree)) return true;
+    if (!device_settings_) return true;
     verdict = verify_on_device(draft());
   }
   if (verdict) {
@@ -178,9 +178,11 @@ Accepted Request::accept(const Logits& target) {
   Workspace& workspace = engine_->workspace();
   const Verification verification{
       .tree = draft().tree, .target = target, .num_ids = engine_->num_ids(), .tokens = tokens_, .chooser = chooser_};
-  if (chooser_.is_greedy()) return accept_greedy(verification);
-  if (typical_.epsilon > 0) return accept_typical(verification, typical_, random_, workspace.distribution);
-  return accept_sampled(verification, draft().distributions, random_, workspace.distribution);
+  if (typical_.epsilon > 0) return accept_typical(verification, typical_, workspace.distribution);
+  if (speculation_.draws()) {
+    return accept_rejection(verification, draft().distributions, random_, workspace.distribution);
+  }
+  return accept_equal(verification);
 }
 
 // Moves the accepted path behind the sequence in both caches; returns how many tokens, path included, the draft's

@@ -112,8 +112,6 @@ class Request {
   Draft& draft() const noexcept { return engine_->workspace().drafts[draft_]; }
   bool runs_on_device() const noexcept;
   bool grows_on_device() const noexcept;
-  // Whether the device can choose and accept what was drafted.
-  bool verifies_on_device(const TokenTree& tree) const noexcept;
   Verdict verify_on_device(Draft& drafted);
   // Slots behind the sequence for the rows of a round.
   int32_t num_slots(const Draft& drafted) const noexcept;

@@ -37,10 +37,8 @@ std::optional<Request::Verdict> Request::decide_on_device() {
       .source = speculation_.source_planned()};
   DeviceRound& device = *engine_->device_round();
   const bool is_greedy = chooser_.is_greedy();
-  const bool is_drawn = is_greedy || speculation_.draws_chain() || chain.num_drafted == 0;
-  const RoundOutcome& outcome = is_tree    ? device.run_tree(chain, limits.max_depth, settings, is_greedy)
-                                : is_drawn ? device.run(chain, settings, is_greedy)
-                                           : device.run_certain(chain, settings);
+  const RoundOutcome& outcome =
+      is_tree ? device.run_tree(chain, limits.max_depth, settings, is_greedy) : device.run(chain, settings, is_greedy);
   constexpr double kNanosecond = 1e-9;
   const double verify_seconds = kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
   // A head's first pass came before the device's clock was read.
@@ -55,12 +53,6 @@ std::optional<Request::Verdict> Request::decide_on_device() {
   }
   write_chain(outcome, chain.num_drafted, chain.source, drafted);
   return Verdict{accepted_of(outcome, chooser_), std::nullopt, outcome.logprobs};
-}
-
-bool Request::verifies_on_device(const TokenTree& tree) const noexcept {
-  return device_settings_ && std::ranges::all_of(tree.tokens(), [](const TreeToken& token) {
-           return token.draw.distribution == Draw::kCertain;
-         });
 }
 
 int32_t Request::num_slots(const Draft& drafted) const noexcept {

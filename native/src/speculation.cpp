@@ -30,6 +30,14 @@ void count_tokens(const TokenTree& tree, std::span<const int32_t> accepted, pf_s
   stats.num_lookup_rounds += stats.num_lookup_drafted > num_looked_up ? 1 : 0;
 }
 
+// A fixed shape of a model or head. What the controller plans and dynamic shapes are chosen by what was drafted, which
+// would bias an acceptance that takes their tokens for draws.
+bool draws_tokens(const pf_generate_options& options, const DraftChoice& choice, int32_t acceptance) {
+  const bool is_fixed = choice.num_tokens != DraftChoice::kAsManyAsPay && options.tree_nodes == 0;
+  return acceptance == PF_ACCEPT_REJECTION && !is_greedy(options) && options.typical_epsilon == 0 && is_fixed &&
+         (choice.draft || choice.head);
+}
+
 }  // namespace
 
 DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
@@ -44,8 +52,7 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
     : engine_(engine),
       choice_(draft_choice(options, engine)),
       pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
-      temperatures_(options.draft_temperatures, options.draft_temperatures + options.num_draft_temperatures),
-      is_greedy_(is_greedy(options)),
+      draws_(draws_tokens(options, choice_, engine.options().acceptance)),
       limits_(limits_of(choice_, options, engine.options().max_draft_tokens)),
       max_tokens_(max_tokens),
       controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
@@ -55,8 +62,8 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
 }
 
 void Speculation::adopt(const Sequence& sequence) noexcept {
-  // A seed is to repeat its tokens whatever ran before, so that sampling begins with a draft that knows nothing.
-  if (is_greedy_) num_draft_cached_ = sequence.num_draft_tokens();
+  // Where tokens are drawn, a seed is to repeat them whatever ran before: such a draft begins knowing nothing.
+  if (!draws_) num_draft_cached_ = sequence.num_draft_tokens();
   // A head's cache holds the same of the same tokens, whoever ran them.
   if (has_head_cache()) head_state_.position = sequence.num_head_tokens();
   if (has_memory()) controller_.recall(engine_.draft_memory());
@@ -126,14 +133,13 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
 DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) noexcept {
   return {.tokens = round.tokens,
           .shape = shape,
-          .temperatures = temperatures_,
           .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
           .pace = grows_trees() ? &controller_ : nullptr,
           .first_token = first_token_,
           .block_table = round.block_table,
           .head_state = &head_state_,
           .chooser = round.chooser,
-          .random = round.random,
+          .random = draws_ ? &round.random : nullptr,
           .cancelled = round.cancelled};
 }
 
@@ -176,13 +182,12 @@ bool Speculation::drafts_on_device() const noexcept {
 
 bool Speculation::plans_chain() const noexcept {
   if (plan_.num_lookup > 0) return false;
-  return plan_.num_draft == 0 || (drafts_on_device() && !pinned_shape_ && temperatures_.empty() && !grows_trees());
+  return plan_.num_draft == 0 || (drafts_on_device() && !pinned_shape_ && !grows_trees());
 }
 
 bool Speculation::plans_tree() const noexcept {
-  return pinned_shape_ && pinned_shape_->is_dynamic() && temperatures_.empty() && plan_.num_lookup == 0 &&
-         drafts_on_device() && plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens &&
-         plan_.num_levels == limits_.max_depth;
+  return pinned_shape_ && pinned_shape_->is_dynamic() && plan_.num_lookup == 0 && drafts_on_device() &&
+         plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens && plan_.num_levels == limits_.max_depth;
 }
 
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {

@@ -71,8 +71,8 @@ class Speculation {
   bool plans_chain() const noexcept;
   // Whether it is a dynamic tree of one of them alone, as large as the request has them: a device can grow it.
   bool plans_tree() const noexcept;
-  // Whether the tokens of such a chain are drawn where decoding samples; those that the controller plans are not.
-  bool draws_chain() const noexcept { return !is_auto(); }
+  // Whether the tokens that a model or head drafts are drawn, to be accepted by rejection.
+  bool draws() const noexcept { return draws_; }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
   Source source_planned() const noexcept { return plan_.num_draft > 0 ? plan_.source : Source::kDraft; }
   int32_t first_token() const noexcept { return first_token_; }
@@ -105,7 +105,7 @@ class Speculation {
  private:
   // The controller decides, within what the request allows.
   bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
-  // Nothing that is drafted is drawn, so that it makes no difference to the tokens what earlier requests left.
+  // It makes no difference to the tokens what earlier requests left.
   bool has_memory() const noexcept { return choice_.plain && is_auto(); }
   // Level by level, as long as the next one pays.
   bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
@@ -120,8 +120,7 @@ class Speculation {
   Engine& engine_;
   const DraftChoice choice_;
   const std::optional<TreeShape> pinned_shape_;  // of the draft model's trees
-  const std::vector<float> temperatures_;
-  const bool is_greedy_;
+  const bool draws_;
   const TreeLimits limits_;
   const int32_t max_tokens_;
   Controller controller_;

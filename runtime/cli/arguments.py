@@ -67,6 +67,7 @@ StopId = Annotated[list[int] | None, typer.Option(metavar="ID", help="End the te
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end of text.")]
 Logprobs = Annotated[int, typer.Option(help="Report so many likeliest tokens with each one, in the JSON.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same tokens; default: a fresh one.")]
+MeasuredSeed = Annotated[int, typer.Option("--seed", help="Of the texts, where a temperature is given.")]
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the numbers as JSON; -: to stdout.", callback=check_json),

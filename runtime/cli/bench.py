@@ -19,7 +19,7 @@ from pilotfish.runtime.options import GenerateOptions
 from .arguments import Bundle, DraftTokens, Json
 from .bars import passing_bar
 from .console import note_device, out, show, table, write_json
-from .flags import EngineFlags, TreeFlags, with_groups
+from .flags import ChoiceFlags, EngineFlags, TreeFlags, with_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,7 @@ def bench(
     prompts: Prompts = None,
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
+    choice: ChoiceFlags,
     repeats: Repeats = 3,
     pass_repeats: PassRepeats = 20,
     engine_flags: EngineFlags,
@@ -57,12 +58,14 @@ def bench(
     # What is wrong with them shows before the bundle loads; a tree is measured beside num_draft_tokens.
     GenerateOptions(num_draft_tokens=num_draft_tokens)
     GenerateOptions(**tree.keywords())
+    GenerateOptions(**choice.keywords())
     note_device(engine_flags.device)
     room = max(num_draft_tokens or 0, tree.room(measuring.MAX_DRAFT_TOKENS))
     with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
         _check_room(engine, chosen, new_tokens)
-        modes = measuring.modes(engine, num_draft_tokens, tree.keywords())
+        drafting = measuring.modes(engine, num_draft_tokens, tree.keywords())
+        modes = {name: choice.keywords() | options for name, options in drafting.items()}
         report: dict[str, Any] = {"schema": SCHEMA, "machine": describe_machine(engine_flags.device)}
         report |= _measure(engine, chosen, measuring.BenchOptions(new_tokens, modes, repeats), pass_repeats)
         report["bundle"] = _describe_bundle(engine, bundle)
@@ -72,6 +75,7 @@ def bench(
         "prompt_tokens": None if prompts else prompt_tokens,
         "draft_tokens": num_draft_tokens,
         **tree.keywords(),
+        **choice.keywords(),
         "repeats": repeats,
     }
     _show(report)

@@ -15,13 +15,15 @@ from pilotfish.runtime.draft_tree import DEFAULT_TREE_NODES
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest, store_tree
+from pilotfish.runtime.option_checks import is_greedy
+from pilotfish.runtime.options import GenerateKeywords, GenerateOptions
 from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, find_tree
 
 from .arguments import Json
 from .bars import passing_bar
 from .console import note_device, show, write_json
 from .evaluation_report import show_comparison, show_draft, show_shapes
-from .flags import EngineFlags, with_groups
+from .flags import ChoiceFlags, EngineFlags, with_groups
 
 if TYPE_CHECKING:
     from pilotfish.runtime.manifest import Manifest
@@ -54,13 +56,16 @@ def evaluate_draft(
     new_tokens: NewTokens = 128,
     pass_repeats: PassRepeats = 20,
     search_tree: SearchTree = None,
+    choice: ChoiceFlags,
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
     """Compare drafts and heads: which one is worth shipping.
 
-    Acceptance by position, shape and category, and the speed that measured costs promise.
+    Acceptance by position, shape and category, and the speed that measured costs promise. With a temperature all
+    shapes are generated; greedy chains of a draft model are replayed too, token by token.
     """
+    GenerateOptions(**choice.keywords())  # what is wrong with them shows before a bundle loads
     for bundle in bundles:
         manifest = read_manifest(bundle)  # a wrong path shows before the others are evaluated
         if search_tree is not None:
@@ -72,7 +77,8 @@ def evaluate_draft(
         if search_tree is not None:
             _search_tree(bundle, prompts, new_tokens, search_tree, engine_flags)
         with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
-            report, scores = _evaluate(engine, bundle, prompts, new_tokens, pass_repeats)
+            common = choice.keywords() | GenerateKeywords(max_new_tokens=new_tokens)
+            report, scores = _evaluate(engine, bundle, prompts, common, pass_repeats)
         reports.append(report)
         compared += [(bundle, source, found) for source, found in scores.items()]
     if len(compared) > 1:
@@ -104,7 +110,7 @@ def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, fl
 
 
 def _evaluate(
-    engine: Engine, bundle: str, prompts: str, new_tokens: int, pass_repeats: int
+    engine: Engine, bundle: str, prompts: str, common: GenerateKeywords, pass_repeats: int
 ) -> tuple[dict[str, Any], dict[str, tuple[SourceScores, ...]]]:
     """The numbers for --json, and the scores of each source in all its shapes."""
     sources = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
@@ -113,14 +119,16 @@ def _evaluate(
     chosen = prompts_from_file(engine, prompts)
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}
     scores = {}
+    replays = "draft" in sources and is_greedy(common["temperature"])
     with passing_bar() as progress:
-        task = progress.add_task(f"answering, {bundle}", total=len(chosen) * (len(sources) + ("draft" in sources)))
-        if "draft" in sources:
+        task = progress.add_task(f"answering, {bundle}", total=len(chosen) * (len(sources) + replays))
+        if replays:
+            new_tokens = common["max_new_tokens"]
             replayed, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))
         for source in sources:
-            scores[source] = evaluate_shapes(engine, source, chosen, new_tokens, lambda: progress.advance(task))
+            scores[source] = evaluate_shapes(engine, source, chosen, common, lambda: progress.advance(task))
             report[source] = [dataclasses.asdict(item) for item in scores[source]]
-    if "draft" in sources:
+    if replays:
         show_draft(bundle, replayed, costs)
         report |= {
             "first_draft_ms": costs.first_draft_ms,

@@ -18,6 +18,7 @@ from .arguments import (
     LogitBias,
     LookupStore,
     MaxContext,
+    MeasuredSeed,
     MemoryBudget,
     MinP,
     NoRepeatNgramSize,
@@ -100,6 +101,20 @@ class SamplingFlags:
     def keywords(self) -> dict[str, Any]:
         """As Engine.generate takes them; InvalidArgumentError if a bias is no ID=BIAS."""
         return asdict(self) | {"logit_bias": parse_logit_bias(self.logit_bias)}
+
+
+@dataclass(frozen=True)
+class ChoiceFlags:
+    """How tokens are chosen while drafting is measured: every way to draft has the same text to draft."""
+
+    temperature: Temperature = 0.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    seed: MeasuredSeed = 0
+
+    def keywords(self) -> GenerateKeywords:
+        """As Engine.generate takes them."""
+        return GenerateKeywords(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

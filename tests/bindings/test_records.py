@@ -36,7 +36,6 @@ NOT_IN_PYTHON = {
     "mask_user",
     "num_tree_parents",
     "num_tree_widths",
-    "num_draft_temperatures",
 }
 
 

@@ -76,7 +76,7 @@ def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) 
         {"temperature": 1.0, "seed": 4},
         {"temperature": 0.8, "seed": 5, **EVERY_OPTION},
         {"temperature": 0.8, "seed": 6, "num_draft_tokens": 5},
-        {"temperature": 0.9, "seed": 7, "tree": "2-2-1", "draft_temperatures": [0.7, 1.2]},
+        {"temperature": 0.9, "seed": 7, "tree": "2-2-1"},
         {"repetition_penalty": 1.3, "logit_bias": {257: 6.0}},
         {"regex": "[ab]{4}[a-z]*", "num_draft_tokens": 3},
         {"echo": True},

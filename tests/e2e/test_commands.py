@@ -158,6 +158,18 @@ def test_bench_measures_a_tree_beside_them(tiny_bundle: Path, cli: CommandLine) 
     assert report["category_details"]["fixed"]["tree"]["speedup"] > 0
 
 
+def test_bench_measures_sampled_text(tiny_bundle: Path, cli: CommandLine) -> None:
+    """Every way to draft has the seed's text; the options arrive."""
+    sampled = ("--temperature", 0.9, "--top-p", 0.95, "--top-k", 50, "--seed", 3)
+    report = bench(cli, tiny_bundle, "--prompt-tokens", 20, "--new-tokens", 40, *sampled)
+    assert report["outputs_equal"] is True
+    assert report["settings"].items() >= {"temperature": 0.9, "top_p": 0.95, "top_k": 50, "seed": 3}.items()
+    greedy = bench(cli, tiny_bundle, "--prompt-tokens", 20, "--new-tokens", 40)
+    assert greedy["runs"][1]["acceptance_length"] != report["runs"][1]["acceptance_length"]
+    refused = cli("bench", tiny_bundle, "--temperature", -1)
+    assert (refused.exit_code, "temperature is -1" in refused.err) == (2, True)
+
+
 def test_run_with_a_tree_gives_the_same_text(tiny_bundle: Path, cli: CommandLine) -> None:
     texts = {
         cli("run", tiny_bundle, "tree", "--max-new-tokens", 20, *tree).out

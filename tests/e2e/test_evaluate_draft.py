@@ -68,6 +68,24 @@ def test_a_draft_that_is_the_target_is_always_right(
     assert "comparison" in finished.out
 
 
+def test_sampled_shapes_are_generated(tiny_bundle: Path, prompts: Path, cli: CommandLine) -> None:
+    fast = ("--new-tokens", NEW_TOKENS, "--pass-repeats", 1, "--threads", 1, "--temperature", 0.8, "--seed", 5)
+    finished = cli("evaluate-draft", tiny_bundle, "--prompts", prompts, *fast, "--json", "-")
+    assert finished.exit_code == 0, finished.err
+    (report,) = json.loads(finished.out.splitlines()[-1])["bundles"]
+    assert report["categories"] == []  # replayed from likeliest tokens, which say nothing of these
+    shapes = {item["shape"]: item for item in report["draft"][-1]["shapes"]}
+    drafted = accepted = 0
+    with Engine(tiny_bundle, threads=1) as engine:
+        for text in ("one", "two", "three"):
+            options = {"max_new_tokens": NEW_TOKENS, "temperature": 0.8, "seed": 5, "num_draft_tokens": 4}
+            stats = engine.chat([{"role": "user", "content": text}], **options).stats
+            drafted, accepted = drafted + stats.num_drafted, accepted + stats.num_accepted
+    assert shapes["chain of 4"]["acceptance_rate"] == pytest.approx(accepted / drafted)
+    refused = cli("evaluate-draft", tiny_bundle, "--prompts", prompts, "--top-p", 2)
+    assert (refused.exit_code, "top_p is 2" in refused.err) == (2, True)
+
+
 def test_bad_input(plain_bundle: Path, tiny_bundle: Path, prompts: Path, tmp_path: Path, cli: CommandLine) -> None:
     finished = cli("evaluate-draft", plain_bundle, "--prompts", prompts)
     assert (finished.exit_code, finished.err.count("\n")) == (2, 1)

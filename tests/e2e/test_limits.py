@@ -79,11 +79,7 @@ def test_integers_of_another_name(engine: Engine) -> None:
 
 
 def test_floats_in_lists(engine: Engine) -> None:
-    tree = {"tree": "2-2", "temperature": 1.0}
     for value in FLOATS:
-        assert accepts(lambda value=value: GenerateOptions(**tree, draft_temperatures=(value,))) == library_accepts(
-            engine, tree, draft_temperatures=(value,)
-        ), value
         assert accepts(lambda value=value: GenerateOptions(logit_bias={1: value})) == library_accepts(
             engine, {}, logit_bias=((1, value),)
         ), value

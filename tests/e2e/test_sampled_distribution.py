@@ -40,43 +40,38 @@ OPTIONS: dict[str, dict[str, float]] = {
     "cool and top-k": {"temperature": 0.7, "top_k": 5},
     "warm and top-p": {"temperature": 1.4, "top_p": 0.8},
     "min-p": {"temperature": 1.0, "min_p": 0.3},
+    "typical-p": {"temperature": 1.0, "typical_p": 0.7},
     "all of them": {"temperature": 0.9, "top_k": 8, "top_p": 0.95, "min_p": 0.05},
 }
 
-DRAFTING: tuple[GenerateKeywords, ...] = (
-    {"num_draft_tokens": 0},
+# By shared noise everything gives plain decoding's tokens (test_sampled_equality), so that few ways to draft suffice.
+DRAFTING: tuple[GenerateKeywords, ...] = ({"num_draft_tokens": 0}, {"num_draft_tokens": 2}, {"tree": "2-2"})
+CASES = [
+    *((name, DRAFTING[0]) for name in OPTIONS),
+    *(("all of them", drafting) for drafting in DRAFTING[1:]),
+]
+
+# By rejection it is what is drawn that decides: each filter alone with one way to draft, none and all with every one.
+DRAWING: tuple[GenerateKeywords, ...] = (
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 2},
-    {"num_draft_tokens": None},
     {"tree": "3"},
     {"tree": "2-2"},
     {"tree": "4-1"},
-    {"tree": "2-2", "draft_temperatures": (0.6, 1.5)},
-    {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
 )
-# Acceptance sees distributions that were filtered before: each filter alone with a few ways to draft, none and all of
-# them with every way.
-CASES = [
+DRAWN_CASES = [
     (name, drafting)
     for name in OPTIONS
-    for drafting in DRAFTING
-    if name in ("plain softmax", "all of them") or drafting in (DRAFTING[0], DRAFTING[2], DRAFTING[-1])
+    for drafting in DRAWING
+    if name in ("plain softmax", "all of them") or drafting == DRAWING[1]
 ]
-
-HEAD_DRAFTING: tuple[GenerateKeywords, ...] = (
+DRAWN_BY_HEADS: tuple[GenerateKeywords, ...] = (
     {"num_draft_tokens": 2},
-    {"num_draft_tokens": None},
     {"tree": "3"},
-    {"tree": "2-2", "draft_temperatures": (0.6, 1.5)},
     {"tree": "[[0], [1], [0, 0], [0, 1]]"},
-    {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
     {"source": "lookup+head", "num_draft_tokens": 2},
 )
-HEAD_CASES = [
-    *(("all of them", drafting) for drafting in HEAD_DRAFTING),
-    ("plain softmax", HEAD_DRAFTING[0]),
-    ("plain softmax", HEAD_DRAFTING[3]),
-]
+HEAD_CASES = [*(("all of them", drafting) for drafting in DRAWN_BY_HEADS), ("plain softmax", DRAWN_BY_HEADS[0])]
 
 
 def name_of(value: str | GenerateKeywords) -> str:
@@ -93,7 +88,7 @@ def toy_with_head(
         bundle = export_with(folder / "bundle", checkpoints["toy"], head, EXACT)
     else:
         bundle = agreeing_bundle(folder, request.param, toy_tokenizer(10), EXACT)
-    with Engine(bundle, threads=1) as engine:
+    with Engine(bundle, threads=1, acceptance="rejection") as engine:
         yield engine
 
 
@@ -103,8 +98,14 @@ def toy(toy_bundle: Path) -> Iterator[Engine]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def rejecting(toy_bundle: Path) -> Iterator[Engine]:
+    with Engine(toy_bundle, threads=1, acceptance="rejection") as engine:
+        yield engine
+
+
 def processed(logits: NDArray[np.float32], options: Mapping[str, float]) -> NDArray[np.float64]:
-    """The distribution that options ask for: temperature, then top-k, top-p and min-p, each on the one before."""
+    """The distribution that options ask for: temperature, top-k, top-p, min-p and typical-p, each on the one before."""
     scaled = logits.astype(np.float64) / options["temperature"]
     probabilities = np.exp(scaled - scaled.max())
     order = np.argsort(-probabilities, kind="stable")
@@ -112,6 +113,11 @@ def processed(logits: NDArray[np.float32], options: Mapping[str, float]) -> NDAr
     mass = np.cumsum(probabilities[keep]) / probabilities[keep].sum()
     keep = keep[: int(np.searchsorted(mass, options.get("top_p", 1.0))) + 1]
     keep = keep[probabilities[keep] >= options.get("min_p", 0.0) * probabilities[keep[0]]]
+    shares = probabilities[keep] / probabilities[keep].sum()
+    distances = np.abs(-np.log(shares) + (shares * np.log(shares)).sum())
+    nearest = np.argsort(distances, kind="stable")
+    mass = np.cumsum(shares[nearest])
+    keep = keep[nearest[: int(np.searchsorted(mass, options.get("typical_p", 1.0))) + 1]]
     result = np.zeros_like(probabilities)
     result[keep] = probabilities[keep] / probabilities[keep].sum()
     return result
@@ -172,6 +178,14 @@ def test_triples_follow_the_target(toy: Engine, name: str, drafting: GenerateKey
     assert p_value(sampled(toy, OPTIONS[name], drafting), probabilities) > SIGNIFICANCE
 
 
+@pytest.mark.parametrize(("name", "drafting"), DRAWN_CASES, ids=name_of)
+def test_triples_accepted_by_rejection_follow_the_target(
+    rejecting: Engine, name: str, drafting: GenerateKeywords
+) -> None:
+    probabilities = exact(rejecting, OPTIONS[name], Model.TARGET)
+    assert p_value(sampled(rejecting, OPTIONS[name], drafting), probabilities) > SIGNIFICANCE
+
+
 @pytest.mark.parametrize(("name", "drafting"), HEAD_CASES, ids=name_of)
 def test_triples_drafted_by_a_head_follow_the_target(
     toy_with_head: Engine, name: str, drafting: GenerateKeywords
@@ -179,25 +193,29 @@ def test_triples_drafted_by_a_head_follow_the_target(
     options = OPTIONS[name]
     drafting = {"source": "head", **drafting}
     sample = toy_with_head.generate(PROMPT, max_new_tokens=60, ignore_eos=True, seed=1, **drafting, **options)  # type: ignore[arg-type]
-    assert drafting.get("num_draft_tokens", 1) is None or 0 < sample.stats.num_accepted < sample.stats.num_drafted
+    assert 0 < sample.stats.num_accepted < sample.stats.num_drafted
     assert (
         p_value(sampled(toy_with_head, options, drafting), exact(toy_with_head, options, Model.TARGET)) > SIGNIFICANCE
     )
 
 
-def test_the_test_would_notice_the_drafts_distribution(toy: Engine) -> None:
+@pytest.mark.parametrize("acceptance", ["equal", "rejection"])
+def test_the_test_would_notice_the_drafts_distribution(toy_bundle: Path, acceptance: str) -> None:
     options = OPTIONS["plain softmax"]
-    counts = sampled(toy, options, {"num_draft_tokens": 2})
-    assert p_value(counts, exact(toy, options, Model.DRAFT)) < 1e-9
-    accepted = [
-        toy.generate(PROMPT, max_new_tokens=30, num_draft_tokens=2, seed=seed, **options).stats for seed in range(20)
-    ]  # type: ignore[arg-type]
-    rate = sum(stats.num_accepted for stats in accepted) / sum(stats.num_drafted for stats in accepted)
+    with Engine(toy_bundle, threads=1, acceptance=acceptance) as engine:
+        counts = sampled(engine, options, {"num_draft_tokens": 2})
+        assert p_value(counts, exact(engine, options, Model.DRAFT)) < 1e-9
+        runs = [
+            engine.generate(PROMPT, max_new_tokens=30, num_draft_tokens=2, seed=seed, **options).stats  # type: ignore[arg-type]
+            for seed in range(20)
+        ]
+    rate = sum(stats.num_accepted for stats in runs) / sum(stats.num_drafted for stats in runs)
     assert 0.2 < rate < 0.95
 
 
-def test_self_draft_accepts_every_sample(self_bundle: Path) -> None:
-    with Engine(self_bundle, threads=1) as engine:
+@pytest.mark.parametrize("acceptance", ["equal", "rejection"])
+def test_self_draft_accepts_every_sample(self_bundle: Path, acceptance: str) -> None:
+    with Engine(self_bundle, threads=1, acceptance=acceptance) as engine:
         for seed, num_draft_tokens in itertools.product(range(5), (1, 4, 8)):
             stats = engine.generate(
                 "sample",

@@ -14,9 +14,10 @@ from pilotfish.runtime.verify import PROMPTS, VerifyOptions, self_draft_bundle, 
 from pilotfish.runtime.verify_checks import (
     Amount,
     _acceptance_check,
+    distribution_check,
     greedy_checks,
     row_checks,
-    sampling_check,
+    sampled_equality_check,
     self_draft_checks,
     shared_pass_checks,
 )
@@ -56,7 +57,8 @@ def test_the_command_passes_a_right_bundle(tiny_bundle: Path, cli: CommandLine, 
         sources = sources_of(engine)
     assert len(sources) >= 10
     for source in sources:
-        expected = ["greedy equality", "shared passes", *(f"distribution: {sampling.name}" for sampling in SAMPLINGS)]
+        equal = (f"sampled equality: {sampling.name}" for sampling in SAMPLINGS)
+        expected = ["greedy equality", "shared passes", *equal]
         assert {(name, source.name) for name in expected} <= found
         assert {(f"rollback, {name}", f"{source.name}, f16/f16 cache") for name in SCENARIOS} <= found
         assert (("self-draft", source.name) in found) is source.drafts_by_model
@@ -99,10 +101,24 @@ def test_lossy_acceptance_is_found_by_its_distribution(toy_bundle: Path) -> None
         amount = Amount(new_tokens=60, sampled_tokens=3000)
         given = [[1, 5, 3], [2], [7, 7, 1, 4]]
         checks = [
-            sampling_check(engine, given, source, SAMPLINGS[0], amount, num_checks=40)
+            distribution_check(engine, given, source, SAMPLINGS[0], amount, num_checks=40)
             for source in (Source("plain", PLAIN), CHAIN, lossy)
         ]
     assert [check.passed for check in checks] == [True, True, False], checks
+
+
+def test_a_text_that_is_not_plain_decodings_is_found(tiny_bundle: Path) -> None:
+    """Rejection sampling follows the same distribution, but seed by seed it has another text."""
+    passed = {}
+    for acceptance in ("equal", "rejection"):
+        with Engine(tiny_bundle, threads=1, max_draft_tokens=MAX_DRAFT_TOKENS, acceptance=acceptance) as engine:
+            given = prompts(engine)
+            options = SAMPLINGS[0].options | GenerateKeywords(max_new_tokens=AMOUNT.new_tokens, reuse_prefix=False)
+            plain = [(prompt, engine.generate(prompt, **(PLAIN | options), seed=at)) for at, prompt in enumerate(given)]
+            check = sampled_equality_check(engine, CHAIN, SAMPLINGS[0], plain, AMOUNT)
+            passed[acceptance] = check.passed
+            assert check.passed or "logits differ by" in check.detail
+    assert passed == {"equal": True, "rejection": False}
 
 
 def test_tokens_that_depend_on_the_company_are_found(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +145,7 @@ def test_options_that_are_not_kept_are_found(pair: Engine, monkeypatch: pytest.M
 
     monkeypatch.setattr(token_stream.calls, "request_open", forgetful)
     few = Sampling("top-k", GenerateKeywords(temperature=1.4, top_k=3))
-    check = sampling_check(pair, prompts(pair), CHAIN, few, AMOUNT, num_checks=1)
+    check = distribution_check(pair, prompts(pair), CHAIN, few, AMOUNT, num_checks=1)
     assert not check.passed
     assert "rule out" in check.detail
 

@@ -92,7 +92,6 @@ AXES: dict[str, dict[str, Options]] = {
     "acceptance": {
         "exact": {},
         "typical": {"typical_acceptance": (0.3, 0.09)},
-        "draft_temperatures": {"draft_temperatures": (0.7, 1.2)},
     },
 }
 # How a request is made, and what becomes of it.
@@ -123,16 +122,14 @@ class Case:
         return dataclasses.replace(self, way="generate", prompts=(prompt,))
 
     def is_reproducible(self, *, has_store: bool) -> bool:
-        """Whether its tokens are promised: not where a lossy draft is as long as pays, nor where one that is drawn
-        follows what was found in a store that others write to."""
+        """Whether its tokens are promised: not where what is drafted decides, in a lossy generation, and drafts are as
+        long as pays or follow what was found in a store that others write to."""
         options = self.options
-        is_fixed = "tree" in options or "num_draft_tokens" in options
-        is_lossy = "typical_acceptance" in options
-        if self.way == "logits" or options.get("temperature", 0) < GREEDY_BELOW or options["source"] == "plain":
+        is_lossy = "typical_acceptance" in options and options.get("temperature", 0) >= GREEDY_BELOW
+        if self.way == "logits" or not is_lossy or options["source"] == "plain":
             return True
-        if is_lossy and not is_fixed:
-            return False
-        return not (has_store and options["source"].startswith("lookup") and (is_lossy or is_fixed))
+        is_fixed = "tree" in options or "num_draft_tokens" in options
+        return is_fixed and not (has_store and options["source"].startswith("lookup"))
 
 
 def draw_case(seed: int, number: int, kind: str, max_context: int) -> Case:
@@ -170,8 +167,6 @@ def make_sense(choices: dict[str, str], kind: str, chooser: random.Random) -> No
             choices["bans"] = "no bias"
     if choices["acceptance"] != "exact" and choices["temperature"] in ("greedy", "all but greedy"):
         choices["temperature"] = chooser.choice(("cool", "hot"))
-    if choices["acceptance"] == "draft_temperatures" and choices["shape"] != "fixed tree":
-        choices["acceptance"] = "exact"
 
 
 def _fitting_shape(source: str, shape: str, *, has_draft: bool) -> str:

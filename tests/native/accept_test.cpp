@@ -48,7 +48,7 @@ struct Expected {
 void check_greedy(const TokenTree& tree, const std::vector<float>& logits, Expected expected) {
   Sampler sampler(4);
   TokenChooser chooser({}, sampler);
-  const Accepted found = pilotfish::accept_greedy(
+  const Accepted found = pilotfish::accept_equal(
       {.tree = tree, .target = view(logits, 4), .num_ids = 3, .tokens = {}, .chooser = chooser});
   CHECK_EQ(found.num_accepted, expected.num_accepted);
   CHECK_EQ(found.next_id, expected.next_id);
@@ -87,12 +87,12 @@ void check_distribution(const std::string& name, const Probs& q, const Probs& fi
     // The target's rows condition on the drafted tokens; the third row is not
     // looked at by this test.
     const std::vector<float> logits = logs({first, second[drafted[0]], first});
-    const Accepted accepted = pilotfish::accept_sampled({.tree = drawn_chain(drafted),
-                                                         .target = view(logits, vocab_size),
-                                                         .num_ids = vocab_size,
-                                                         .tokens = before,
-                                                         .chooser = chooser},
-                                                        draft, random, scratch);
+    const Accepted accepted = pilotfish::accept_rejection({.tree = drawn_chain(drafted),
+                                                           .target = view(logits, vocab_size),
+                                                           .num_ids = vocab_size,
+                                                           .tokens = before,
+                                                           .chooser = chooser},
+                                                          draft, random, scratch);
     num_accepted += accepted.num_accepted;
     const int32_t id = accepted.num_accepted > 0 ? drafted[0] : accepted.next_id;
     ++first_counts[id];
@@ -142,7 +142,7 @@ void test_a_filtered_target_never_emits_what_it_filters() {
   for (int seed = 0; seed < 2000; ++seed) {
     const RandomStream random(seed);
     const std::vector<int32_t> drafted{draft[0].sample(random.uniform(0, RandomStream::Purpose::kDraft))};
-    const Accepted accepted = pilotfish::accept_sampled(
+    const Accepted accepted = pilotfish::accept_rejection(
         {.tree = drawn_chain(drafted), .target = view(logits, 4), .num_ids = 4, .tokens = {}, .chooser = chooser},
         draft, random, scratch);
     CHECK(accepted.next_id < 2);
@@ -170,9 +170,9 @@ void test_no_token_after_what_was_accepted() {
       const pilotfish::Verification verification{
           .tree = tree, .target = view(logits, 4), .num_ids = 4, .tokens = {}, .chooser = chooser};
       const auto accept = [&](bool is_typical) {
-        if (temperature == 0) return pilotfish::accept_greedy(verification);
-        if (is_typical) return pilotfish::accept_typical(verification, {0.1f, 0.1f}, RandomStream(1), scratch);
-        return pilotfish::accept_sampled(verification, {}, RandomStream(1), scratch);
+        if (temperature == 0) return pilotfish::accept_equal(verification);
+        if (is_typical) return pilotfish::accept_typical(verification, {0.1f, 0.1f}, scratch);
+        return pilotfish::accept_rejection(verification, {}, RandomStream(1), scratch);
       };
       for (const bool is_typical : {false, true}) {
         if (mask == allow_nothing) {

@@ -1,4 +1,4 @@
-// Acceptance on trees: whatever is drafted, from wherever, sampled tokens follow the target.
+// Acceptance by rejection on trees: whatever is drafted, from wherever, sampled tokens follow the target.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -105,7 +105,7 @@ Counts count(Drafting& drafting, const SamplingOptions& options, const std::func
                                     .tokens = before,
                                     .chooser = chooser};
     const Accepted accepted =
-        pilotfish::accept_sampled(verification, drafting.draft.distributions, drafting.random, scratch);
+        pilotfish::accept_rejection(verification, drafting.draft.distributions, drafting.random, scratch);
     const auto id = [&](int32_t i) { return i < accepted.num_accepted ? tree[accepted.path[i]].id : accepted.next_id; };
     ++counts.first[id(0)];
     if (accepted.num_accepted > 0) ++counts.second[id(0)][id(1)];

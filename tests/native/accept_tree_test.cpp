@@ -1,4 +1,4 @@
-// Acceptance on trees where nothing is drawn from a draft: greedy paths, certain tokens, typical acceptance.
+// Acceptance on trees where nothing is drawn from a draft: greedy paths and typical acceptance.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -15,43 +15,14 @@ using check::kFirst;
 using check::kNumIds;
 using check::logs;
 using check::Probs;
-using check::second_after;
 using pilotfish::Accepted;
 using pilotfish::Distribution;
-using pilotfish::Logits;
-using pilotfish::RandomStream;
 using pilotfish::Sampler;
-using pilotfish::SamplingOptions;
 using pilotfish::TokenChooser;
 using pilotfish::TokenTree;
 using pilotfish::TypicalOptions;
 
 constexpr int32_t kRoot = TokenTree::kRoot;
-constexpr int32_t kNumBefore = 10;  // tokens of the sequence
-
-// A tree of certain tokens gives plain decoding's tokens, seed by seed.
-void test_certain_trees_repeat_plain_decoding() {
-  const SamplingOptions options{.temperature = 1};
-  Sampler sampler(kNumIds);
-  TokenChooser chooser(options, sampler);
-  const std::vector<int32_t> before(kNumBefore);
-  Distribution scratch;
-  TokenTree tree;
-  for (const int32_t id : {5, 3, 0}) tree.add(id, kRoot);
-  const std::vector<float> logits = logs({kFirst, second_after(5), second_after(3), second_after(0)});
-  int num_accepted = 0;
-  for (int seed = 0; seed < 1000; ++seed) {
-    const RandomStream random(seed);
-    const Accepted accepted = pilotfish::accept_sampled(
-        {.tree = tree, .target = {logits.data(), 4, kNumIds}, .num_ids = kNumIds, .tokens = before, .chooser = chooser},
-        {}, random, scratch);
-    CHECK(chooser.distribution(Logits{logits.data(), 4, kNumIds}.row(0), {before, {}}, scratch));
-    const int32_t plain = scratch.sample(random.uniform(kNumBefore, RandomStream::Purpose::kTarget));
-    CHECK_EQ(accepted.num_accepted > 0 ? tree[accepted.path[0]].id : accepted.next_id, plain);
-    num_accepted += accepted.num_accepted;
-  }
-  CHECK_NEAR(num_accepted / 1000.0, 0.55, 0.06);
-}
 
 //   root - 3 - 1
 //        |   - 2 - 4
@@ -74,7 +45,7 @@ void test_greedy_takes_plain_decodings_path() {
   const auto accept = [&](const std::vector<int32_t>& best) {
     std::vector<float> logits(6 * kNumIds);
     for (size_t row = 0; row < best.size(); ++row) logits[row * kNumIds + best[row]] = 1;
-    return pilotfish::accept_greedy(
+    return pilotfish::accept_equal(
         {.tree = tree, .target = {logits.data(), 6, kNumIds}, .num_ids = kNumIds, .tokens = {}, .chooser = chooser});
   };
   const Accepted longest = accept({3, 2, 0, 4, 0, 0});
@@ -98,7 +69,7 @@ void test_typical_acceptance() {
     const std::vector<float> logits = logs({first, peaked, peaked, kFirst, peaked, peaked});
     return pilotfish::accept_typical(
         {.tree = tree, .target = {logits.data(), 6, kNumIds}, .num_ids = kNumIds, .tokens = {}, .chooser = chooser},
-        options, RandomStream(1), scratch);
+        options, scratch);
   };
   // kFirst has an entropy of 1.67: exp(-1.67) is 0.19. Token 3 of probability 0.2 passes, 2 and 4 after it do too.
   const Accepted all = accept(kFirst, {.epsilon = 0.5f, .delta = 1});
@@ -131,7 +102,7 @@ void test_a_full_tree_takes_microseconds() {
     TokenTree tree;
     tree.clear();
     for (int32_t i = 0; i < TokenTree::kMaxTokens; ++i) tree.add(i % 2, (i - 2) < 0 ? kRoot : (i - 2) / 2, 0.5f);
-    num_accepted = pilotfish::accept_greedy(
+    num_accepted = pilotfish::accept_equal(
                        {.tree = tree, .target = {logits.data(), 64, 8}, .num_ids = 8, .tokens = {}, .chooser = chooser})
                        .num_accepted;
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -144,7 +115,6 @@ void test_a_full_tree_takes_microseconds() {
 }  // namespace
 
 int main() {
-  test_certain_trees_repeat_plain_decoding();
   test_greedy_takes_plain_decodings_path();
   test_typical_acceptance();
   test_a_full_tree_takes_microseconds();

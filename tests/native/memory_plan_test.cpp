@@ -94,14 +94,24 @@ void test_sequences_multiply_the_cache() {
   const pf_engine_info three = plan_memory(kPair, options);
   CHECK_EQ(three.num_blocks, 3 * one.num_blocks);
   CHECK_EQ(three.target_cache_bytes, 3 * one.target_cache_bytes);
-  // They share passes: of each but the first one more row of the target's
-  // logits, and what it drafts is kept apart.
+  // They share passes: of each but the first one more row of the target's logits.
   const uint64_t logits = 4 * kPair.target.num_logits;
-  const uint64_t drafted = options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
-  CHECK_EQ(three.activation_bytes, one.activation_bytes + 2 * (logits + drafted));
+  CHECK_EQ(three.activation_bytes, one.activation_bytes + 2 * logits);
   options.num_sequences = 17;
   const pf_engine_info many = plan_memory(kPair, options);
-  CHECK_EQ(many.activation_bytes, one.activation_bytes + 15 * (logits + drafted));
+  CHECK_EQ(many.activation_bytes, one.activation_bytes + 15 * logits);
+}
+
+// A distribution of each token that a request drafts.
+void test_rejection_keeps_distributions() {
+  pf_engine_options options = options_with(64, 0);
+  const pf_engine_info equal = plan_memory(kPair, options);
+  options.acceptance = PF_ACCEPT_REJECTION;
+  const uint64_t drawn = options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
+  CHECK_EQ(plan_memory(kPair, options).activation_bytes, equal.activation_bytes + drawn);
+  options.num_sequences = 17;
+  const uint64_t logits = 4 * kPair.target.num_logits;
+  CHECK_EQ(plan_memory(kPair, options).activation_bytes, equal.activation_bytes + 16 * drawn + 15 * logits);
 }
 
 void test_a_budget_shortens_the_context_no_more_than_needed() {
@@ -155,6 +165,7 @@ int main() {
   test_a_head_is_counted();
   test_nothing_overflows();
   test_sequences_multiply_the_cache();
+  test_rejection_keeps_distributions();
   test_a_budget_shortens_the_context_no_more_than_needed();
   test_a_budget_shortens_prompt_passes_before_the_context();
   test_what_does_not_fit_is_refused_with_the_table();

@@ -135,11 +135,16 @@ void test_block_peaks() {
   for (const size_t size : {1, 64, 65, 200}) {
     const std::vector<float> row = random_row(size, 6);
     std::vector<float> peaks((size + pilotfish::kPeakBlock - 1) / pilotfish::kPeakBlock);
-    pilotfish::block_peaks(row, peaks.data());
+    CHECK(pilotfish::block_peaks(row, peaks.data()));
     for (size_t block = 0; block < peaks.size(); ++block) {
       const auto begin = row.begin() + block * pilotfish::kPeakBlock;
       const auto end = row.begin() + std::min(size, (block + 1) * pilotfish::kPeakBlock);
       CHECK_EQ(peaks[block], *std::max_element(begin, end));
+    }
+    for (size_t i = 0; i < size; ++i) {
+      std::vector<float> damaged = row;
+      damaged[i] = std::nanf("");
+      CHECK(!pilotfish::block_peaks(damaged, peaks.data()));
     }
   }
 }

@@ -17,14 +17,13 @@ class TextRequest {
   bool propose(pilotfish::Drafter& drafter, pilotfish::Draft& out) {
     return drafter.propose({.tokens = tokens_,
                             .shape = shape_,
-                            .temperatures = {},
                             .rates = nullptr,
                             .pace = nullptr,
                             .first_token = 0,
                             .block_table = {},
                             .head_state = nullptr,
                             .chooser = chooser_,
-                            .random = random_,
+                            .random = nullptr,
                             .cancelled = cancelled_},
                            out);
   }
@@ -34,6 +33,5 @@ class TextRequest {
   const pilotfish::TreeShape shape_;
   pilotfish::Sampler sampler_;
   pilotfish::TokenChooser chooser_;
-  const pilotfish::RandomStream random_{0};
   std::atomic<bool> cancelled_{false};
 };

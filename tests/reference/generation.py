@@ -1,4 +1,4 @@
-"""Sampled generation from logits, plain and with a drafted chain: what the engine does with a seed, in plain Python.
+"""Sampled generation from logits, by shared noise or by rejection: what the engine does with a seed, in plain Python.
 
 Random numbers are Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), indexed by what
 they decide: the key is the seed; the counter is (position in the sequence, purpose, which candidate, 0).
@@ -6,6 +6,7 @@ they decide: the key is the seed; the counter is (position in the sequence, purp
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Logits = Callable[[list[int]], NDArray[np.float32]]
     """The logits after a sequence."""
 
-DRAFT, ACCEPT, TARGET = range(3)
+DRAFT, ACCEPT, TARGET, NOISE, BLOCK_NOISE = range(5)
 _MASK = 0xFFFFFFFF
 
 
@@ -43,10 +44,55 @@ def uniform(seed: int, position: int, purpose: int) -> float:
     return ((first << 32 | second) >> 11) * 2.0**-53
 
 
-class Generation:
-    """One request."""
+def exponential(word: int) -> float:
+    return -math.log1p(-(word // 2 | 1) * 2.0**-31)
 
-    def __init__(self, options: RequestOptions, prompt: Sequence[int], target: Logits, draft: Logits | None) -> None:
+
+def noise(seed: int, position: int, token: int) -> float:
+    """E of a position and a token, exponentially distributed with mean 1: -ln(E) is its Gumbel noise.
+
+    The least one of 64 ids is drawn, and who has it; the others are so much above it.
+    """
+    key = (seed & _MASK, seed >> 32)
+    block = philox((position, BLOCK_NOISE, token // 64, 0), key)
+    least = exponential(block[0]) / 64
+    if token % 64 == block[1] % 64:
+        return least
+    return least + exponential(philox((position, NOISE, token // 4, 0), key)[token % 4])
+
+
+class Generation:
+    """One request, plain: whatever drafts, the text is this."""
+
+    def __init__(self, options: RequestOptions, prompt: Sequence[int], target: Logits) -> None:
+        self._options = options
+        self._prompt = list(prompt)
+        self._target = target
+
+    def run(self, max_context: int) -> list[int]:
+        """The tokens that are generated, one that ends the text included."""
+        length = min(len(self._prompt) + self._options.max_new_tokens, max_context)
+        tokens = list(self._prompt)
+        while len(tokens) < length and not (len(tokens) > len(self._prompt) and tokens[-1] in self._options.stop_ids):
+            tokens.append(self._choose(tokens))
+        return tokens[len(self._prompt) :]
+
+    def _choose(self, tokens: list[int]) -> int:
+        """The argmax of ln p + Gumbel noise; tokens below 2^-24 of the likeliest one have no part."""
+        output = tokens[len(self._prompt) :]
+        scores = processed_scores(self._options, self._target(tokens).astype(np.float64), self._prompt, output)
+        shares = distribution(self._options, scores)
+        able = np.flatnonzero(shares >= shares.max() * 2.0**-24)
+        return max(able, key=lambda token: math.log(shares[token]) - math.log(self._noise(tokens, int(token))))
+
+    def _noise(self, before: Sequence[int], token: int) -> float:
+        return noise(self._options.seed, len(before), token)
+
+
+class RejectionGeneration:
+    """One request with a drafted chain, accepted by rejection."""
+
+    def __init__(self, options: RequestOptions, prompt: Sequence[int], target: Logits, draft: Logits) -> None:
         self._options = options
         self._prompt = list(prompt)
         self._target = target
@@ -67,7 +113,7 @@ class Generation:
         """Leviathan et al., 2023, algorithm 1; a chain ends at a token that ends the text."""
         drafted: list[int] = []
         proposals: list[NDArray[np.float64]] = []
-        while self._draft and len(drafted) < num_drafted and not (drafted and drafted[-1] in self._options.stop_ids):
+        while len(drafted) < num_drafted and not (drafted and drafted[-1] in self._options.stop_ids):
             proposals.append(self._distribution(self._draft, tokens + drafted))
             drafted.append(self._draw(tokens + drafted, proposals[-1], DRAFT))
         for index, (token, proposal) in enumerate(zip(drafted, proposals, strict=True)):

@@ -59,8 +59,6 @@ from pilotfish.runtime.options import GenerateOptions
         ("source", None, "auto, plain, draft"),
         ("tree", 3, "a string"),
         ("tree", "[[0.5]]", "a list of paths of ranks"),
-        ("draft_temperatures", 0.5, "a sequence of numbers"),
-        ("draft_temperatures", ("x",), "[1e-37, 100]"),
         ("typical_acceptance", 0.3, "a sequence of two numbers"),
     ],
 )
@@ -79,8 +77,6 @@ def test_a_tree_is_checked_before_an_engine_is_there() -> None:
         ({"tree": "dynamic", "tree_nodes": 64}, r"tree_nodes is 64, must be an integer in 1\.\.63"),
         ({"tree": "dynamic", "tree_nodes": 4.0}, "tree_nodes is 4.0, must be an integer"),
         ({"tree_nodes": 4}, 'tree_nodes is 4, but only tree="dynamic" has it'),
-        ({"draft_temperatures": (0.5,), "temperature": 1.0}, "draft_temperatures are for sampling with a fixed tree"),
-        ({"draft_temperatures": (0.5,), "tree": "2-1"}, "draft_temperatures are for sampling with a fixed tree"),
         ({"source": "plain", "num_draft_tokens": 4}, "num_draft_tokens is 4, but the source 'plain' drafts nothing"),
         ({"tree": "[[0], [0]]"}, r"which has the choice \[0\] twice"),
     ):

@@ -27,8 +27,6 @@ class DraftPace {
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
   const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
-  // At which siblings are drawn, in turn; none: at the target's.
-  std::span<const float> temperatures;
   // What the drafter's confidence is worth, for dynamic shapes. nullptr: it is taken for the probability.
   const ConfidenceRates* rates;
   DraftPace* pace;                       // nullptr: always as far as the shape goes
@@ -36,7 +34,9 @@ struct DraftRequest {
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   HeadState* head_state;                 // of the sequence, for heads
   TokenChooser& chooser;
-  const RandomStream& random;
+  // What the tokens of fixed shapes are drawn with, for acceptance by rejection. nullptr: they are the best under the
+  // noise that is shared with the target, as those of other shapes are.
+  const RandomStream* random;
   const std::atomic<bool>& cancelled;
 
   // Whether a few of the likeliest tokens of each row are all that the draft needs: `most` at most.

@@ -11,6 +11,9 @@
 namespace pilotfish {
 namespace {
 
+// Tokens that a confidence is a share of, where there is noise.
+constexpr int32_t kNumCompared = 16;
+
 // Paths of a dynamic tree that a level continues.
 constexpr size_t kMostContinued = 8;
 
@@ -40,7 +43,6 @@ ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids)
       num_ids_(rows.logit_ids().empty() ? std::min(num_ids, rows.num_logits()) : num_ids),
       likeliest_(num_ids_),
       row_(rows.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()) {
-  scratch_.reserve(num_ids_);
   constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
   candidates_.reserve(kMaxTokens * Likeliest::kMost);
   level_.reserve(kMaxTokens);
@@ -110,13 +112,14 @@ void ModelDrafter::expand(const DraftRequest& request, const Logits& rows, int32
     if (!std::isfinite(sum)) return note_failure(by_id, out);
     pick(scores, {}, 1 / sum, count);
     add_picked(request, parent, count, out.tree);
-  } else if (request.shape.is_dynamic()) {
-    if (!request.chooser.distribution(by_id, prefix, scratch_)) return note_failure(by_id, out);
-    pick(scratch_.probs, scratch_.ids, 0, count);
-    add_picked(request, parent, count, out.tree);
-  } else {
+  } else if (request.random && !request.shape.is_dynamic()) {
     picked_from_ = nullptr;
     draw_children(request, by_id, prefix, parent, count, out);
+  } else {
+    const std::span<const Ranked> best = request.chooser.rank(by_id, prefix, std::max(count, kNumCompared));
+    if (best.empty()) return note_failure(by_id, out);
+    pick(best, request.chooser.temperature(), count);
+    add_picked(request, parent, count, out.tree);
   }
 }
 
@@ -136,14 +139,23 @@ std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
   return row_;
 }
 
-// Element i of `values` belongs to ids[i], or to id i if there are none. A scale of 0 says that they are probabilities;
-// otherwise they are logits, and the likeliest has that probability.
-void ModelDrafter::pick(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t count) {
-  const std::span<const Peak> found = likeliest_.find(values, count);
+// Element i of `scores` belongs to ids[i], or to id i if there are none; the likeliest has the probability `peak_prob`.
+void ModelDrafter::pick(std::span<const float> scores, std::span<const int32_t> ids, float peak_prob, int32_t count) {
+  const std::span<const Peak> found = likeliest_.find(scores, count);
   for (const Peak& peak : found) {
-    const float confidence = scale == 0 ? peak.value : std::exp(peak.value - found[0].value) * scale;
+    const float confidence = std::exp(peak.value - found[0].value) * peak_prob;
     picked_.push_back({ids.empty() ? peak.index : ids[peak.index], confidence});
   }
+}
+
+// The confidence is the softmax of what greedy decoding would compare, with the noise in place: scores are
+// exp((logit + temperature * gumbel) / temperature). A token that leads by much is the target's too although that sees
+// other logits; one that leads by little may not be. Those far behind have no part in the sum.
+void ModelDrafter::pick(std::span<const Ranked> best, float temperature, int32_t count) {
+  std::array<float, Sampler::kMostRanked> shares;
+  float sum = 0;
+  for (size_t i = 0; i < best.size(); ++i) sum += shares[i] = std::pow(best[i].score / best[0].score, temperature);
+  for (size_t i = 0; i < std::min(best.size(), size_t(count)); ++i) picked_.push_back({best[i].id, shares[i] / sum});
 }
 
 void ModelDrafter::pick(const LikelyRow& found) {
@@ -170,28 +182,19 @@ void ModelDrafter::draw_children(const DraftRequest& request, std::span<const fl
                                  int32_t parent, int32_t count, Draft& out) {
   const TokenTree& tree = out.tree;
   const int32_t position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
-  const int32_t first = out.num_distributions;
-  const auto num_temperatures = std::max(1, static_cast<int32_t>(request.temperatures.size()));
+  const int32_t index = out.num_distributions;
+  Distribution& distribution = out.distributions[index];
   std::array<int32_t, TokenTree::kMaxTokens> siblings;
   int32_t num_siblings = 0;
   for (int32_t i = tree.next_child(parent, parent); i != TokenTree::kNone; i = tree.next_child(parent, i)) {
     siblings[num_siblings++] = tree[i].id;
   }
+  if (!request.chooser.distribution(row, prefix, distribution)) return note_failure(row, out);
+  ++out.num_distributions;
   for (int32_t k = 0; k < count && num_siblings < TokenTree::kMaxTokens; ++k) {
-    const int32_t index = first + k % num_temperatures;
-    Distribution& distribution = out.distributions[index];
-    if (index == out.num_distributions) {
-      if (request.temperatures.empty()) {
-        if (!request.chooser.distribution(row, prefix, distribution)) return note_failure(row, out);
-      } else {
-        const float temperature = request.temperatures[k % num_temperatures];
-        if (!request.chooser.distribution(row, prefix, temperature, distribution)) return note_failure(row, out);
-      }
-      ++out.num_distributions;
-    }
     const Drawn drawn =
         draw_beside(distribution, {siblings.data(), size_t(num_siblings)},
-                    request.random.uniform(position, RandomStream::Purpose::kDraft, int32_t(candidates_.size())));
+                    request.random->uniform(position, RandomStream::Purpose::kDraft, int32_t(candidates_.size())));
     if (!(drawn.mass > 0)) return;
     siblings[num_siblings++] = drawn.id;
     candidates_.push_back(candidate(tree, parent, drawn.id, drawn.peak));

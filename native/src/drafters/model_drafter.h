@@ -20,12 +20,13 @@ class ModelDrafter : public Drafter {
   // `rows` must outlive the drafter.
   ModelDrafter(DraftRows& rows, int32_t num_ids);
 
-  // Catches up with the sequence and drafts. Fixed shapes take each token's likeliest children when decoding is greedy;
-  // by sampling they draw them, without replacement. A dynamic shape is grown as in EAGLE-2 (Li et al., "EAGLE-2:
-  // Faster inference of language models with dynamic draft trees", 2024, section 4): at each level the likeliest paths
-  // are continued, and the likeliest of all paths are kept; its tokens are certain ones. Tokens that other drafters put
-  // in the tree keep their places; those that end a level are continued too. Afterwards the sequence is in the draft's
-  // cache, and behind it the tokens that have a draft_row.
+  // Catches up with the sequence and drafts. Each token's children are those that the draft would choose: the likeliest
+  // when decoding is greedy, else the best under the noise of their position, which is the target's as well
+  // (Sampler::rank). For acceptance by rejection fixed shapes draw them, without replacement. A dynamic shape is
+  // grown as in EAGLE-2 (Li et al., "EAGLE-2: Faster inference of language models with dynamic draft trees", 2024,
+  // section 4): at each level the likeliest paths are continued, and the likeliest of all paths are kept. Tokens that
+  // other drafters put in the tree keep their places; those that end a level are continued too. Afterwards the sequence
+  // is in the draft's cache, and behind it the tokens that have a draft_row.
   bool propose(const DraftRequest& request, Draft& out) override;
 
  private:
@@ -54,7 +55,8 @@ class ModelDrafter : public Drafter {
   void place(const TreeShape& shape, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
-  void pick(std::span<const float> values, std::span<const int32_t> ids, float scale, int32_t count);
+  void pick(std::span<const float> scores, std::span<const int32_t> ids, float peak_prob, int32_t count);
+  void pick(std::span<const Ranked> best, float temperature, int32_t count);
   void pick(const LikelyRow& found);
   // Adds the first `count` of those picked.
   void add_picked(const DraftRequest& request, int32_t parent, int32_t count, const TokenTree& tree);
@@ -70,7 +72,6 @@ class ModelDrafter : public Drafter {
   DraftRows& rows_;
   const int32_t num_ids_;
   Likeliest likeliest_;
-  Distribution scratch_;
   std::vector<float> row_;              // [num_ids] where the model's logits are not in the order of token ids
   std::vector<Candidate> candidates_;   // of one level
   std::vector<Picked> picked_;          // the likeliest first

@@ -34,13 +34,16 @@ uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_out
   return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
 }
 
-// Processed distributions: ids and probabilities of every position that requests drafted who share a pass, and two of
-// the target's; and a row of the draft's or head's logits in the order of ids where they are not.
-uint64_t distribution_bytes(const Manifest& manifest, const pf_engine_options& options) {
+// What tokens are chosen with: the sampler's rows of scores and candidates, and a distribution, which is ids and
+// probabilities; a row of the draft's or head's logits in the order of ids where they are not; and for acceptance by
+// rejection the distribution of every position that requests drafted who share a pass.
+uint64_t choice_bytes(const Manifest& manifest, const pf_engine_options& options) {
+  constexpr uint64_t kSamplerRows = 6, kDistributionRows = 2;
   const uint64_t num_maps = (manifest.draft && !manifest.draft->logit_ids.empty() ? 1 : 0) +
                             (manifest.head && !manifest.head->logit_ids.empty() ? 1 : 0);
-  const uint64_t num_drafted = uint64_t(max_together(options)) * options.max_draft_tokens;
-  const uint64_t num_rows = (num_drafted + 2) * 2 + num_maps;
+  const bool draws = options.acceptance == PF_ACCEPT_REJECTION;
+  const uint64_t num_drawn = draws ? uint64_t(max_together(options)) * options.max_draft_tokens : 0;
+  const uint64_t num_rows = kSamplerRows + (1 + num_drawn) * kDistributionRows + num_maps;
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
@@ -60,8 +63,8 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
   }
   const int32_t num_verified = max_verified_rows(options);
   return pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified) +
-         (manifest.draft ? pass_bytes(*manifest.draft, num_rows, num_outputs) : 0) +
-         distribution_bytes(manifest, options) + head_buffer_bytes(manifest, options);
+         (manifest.draft ? pass_bytes(*manifest.draft, num_rows, num_outputs) : 0) + choice_bytes(manifest, options) +
+         head_buffer_bytes(manifest, options);
 }
 
 // What depends neither on the context nor on the rows of a prompt's pass.

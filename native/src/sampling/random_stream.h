@@ -10,14 +10,18 @@ namespace pilotfish {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr std::array<uint32_t, 2> kPhiloxFactors{0xD2511F53, 0xCD9E8D57};
+inline constexpr std::array<uint32_t, 2> kPhiloxSteps{0x9E3779B9, 0xBB67AE85};  // of the key, a round
+
 constexpr PhiloxBlock philox(PhiloxBlock counter, std::array<uint32_t, 2> key) noexcept {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t first = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t second = uint64_t{0xCD9E8D57} * counter[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t first = uint64_t{kPhiloxFactors[0]} * counter[0];
+    const uint64_t second = uint64_t{kPhiloxFactors[1]} * counter[2];
     counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
                static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
+    key[0] += kPhiloxSteps[0];
+    key[1] += kPhiloxSteps[1];
   }
   return counter;
 }
@@ -25,9 +29,12 @@ constexpr PhiloxBlock philox(PhiloxBlock counter, std::array<uint32_t, 2> key) n
 class RandomStream {
  public:
   enum class Purpose : uint32_t {
-    kDraft,   // which token the draft proposes at a position
+    kDraft,   // which token a draft proposes at a position, where it draws
     kAccept,  // whether the target keeps it
-    kTarget   // which token the target puts there itself
+    kTarget,  // which token the target puts there instead
+    // What draft and target share (shared_noise.h): the index is a fourth of the token id, or a block of ids.
+    kNoise,
+    kBlockNoise
   };
 
   explicit RandomStream(uint64_t seed) noexcept

@@ -6,14 +6,7 @@
 #include <cstring>
 #include <limits>
 
-// Sanitizers are not yet there when the loader asks which clone to take.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define PF_ALL_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define PF_ALL_WIDTHS
-#endif
-#define PF_INLINE __attribute__((always_inline)) inline
+#include "sampling/all_widths.h"
 
 namespace pilotfish {
 namespace {
@@ -208,10 +201,11 @@ PF_ALL_WIDTHS void multiply(std::span<float> values, float factor) {
   for (float& value : values) value *= factor;
 }
 
-PF_ALL_WIDTHS void block_peaks(std::span<const float> row, float* peaks) {
+PF_ALL_WIDTHS bool block_peaks(std::span<const float> row, float* peaks) {
   const float* data = row.data();
   const size_t size = row.size();
   Floats x;
+  Ints unordered{};
   for (size_t begin = 0; begin < size; begin += kPeakBlock, ++peaks) {
     const size_t end = std::min(size, begin + kPeakBlock);
     Floats best = Floats{} + kLowest;
@@ -219,11 +213,16 @@ PF_ALL_WIDTHS void block_peaks(std::span<const float> row, float* peaks) {
     for (; i + kLanes <= end; i += kLanes) {
       load(data + i, x);
       best = x > best ? x : best;
+      unordered |= x != x;
     }
     load_tail(data + i, end - i, kLowest, x);
     best = x > best ? x : best;
+    unordered |= x != x;
     *peaks = max_lanes(best);
   }
+  int32_t any = 0;
+  for (size_t i = 0; i < kLanes; ++i) any |= unordered[i];
+  return any == 0;
 }
 
 }  // namespace pilotfish

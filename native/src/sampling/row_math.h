@@ -39,7 +39,8 @@ float subtract_positive(std::span<float> out, const float* other, float factor);
 void multiply(std::span<float> values, float factor);
 
 inline constexpr size_t kPeakBlock = 64;
-// peaks[b] = the largest of row[64 b .. 64 b + 63]. `peaks` has ceil(row.size() / 64) elements.
-void block_peaks(std::span<const float> row, float* peaks);
+// peaks[b] = the largest of row[64 b .. 64 b + 63]. `peaks` has ceil(row.size() / 64) elements. False where the row
+// holds a NaN, which is passed over.
+bool block_peaks(std::span<const float> row, float* peaks);
 
 }  // namespace pilotfish

@@ -105,12 +105,19 @@ Sampler::Sampler(size_t max_ids) : scores_(max_ids), candidates_(max_ids) {
   const size_t num_blocks = (max_ids + kPeakBlock - 1) / kPeakBlock;
   block_peaks_.reserve(num_blocks);
   sorted_peaks_.reserve(num_blocks);
+  for (std::vector<int32_t>* numbers : {&blocks_, &first_candidates_}) numbers->reserve(num_blocks);
+  for (std::vector<float>* weights : {&block_weights_, &block_bounds_}) weights->reserve(num_blocks);
+  ranked_.reserve(kMostRanked + 1);
+}
+
+bool Sampler::filters(const SamplingOptions& options) noexcept {
+  return options.top_k > 0 || options.top_p < 1 || options.min_p > 0 || options.typical_p < 1;
 }
 
 bool Sampler::process(std::span<const float> logits, const SamplingOptions& options, Distribution& out) {
   assert(options.temperature > 0);
   // By the options alone: a draft that scores fewer ids must give the same kind.
-  out.is_dense = options.top_k <= 0 && options.top_p >= 1 && options.min_p <= 0 && options.typical_p >= 1;
+  out.is_dense = !filters(options);
   out.ids.clear();
   out.probs.clear();
   if (logits.empty()) return false;
@@ -123,7 +130,7 @@ bool Sampler::process(std::span<const float> logits, const SamplingOptions& opti
     multiply(out.probs, 1.0f / sum);
     return true;
   }
-  find_block_peaks(logits);
+  if (!find_block_peaks(logits)) return false;
   const float peak = *std::max_element(block_peaks_.begin(), block_peaks_.end());
   if (!std::isfinite(peak) || !process_sparse(logits, peak, options)) return false;
   const auto mass = static_cast<float>(candidates_.mass());
@@ -181,9 +188,9 @@ void Sampler::find_likeliest(std::span<const float> logits, std::span<int32_t> i
   candidates_.find_largest(ids_out);
 }
 
-void Sampler::find_block_peaks(std::span<const float> logits) {
+bool Sampler::find_block_peaks(std::span<const float> logits) {
   block_peaks_.resize((logits.size() + kPeakBlock - 1) / kPeakBlock);
-  block_peaks(logits, block_peaks_.data());
+  return block_peaks(logits, block_peaks_.data());
 }
 
 float Sampler::kth_block_peak(size_t k) {

@@ -1,13 +1,15 @@
-// Logits to the distribution that a token is drawn from. The order is that of transformers' warpers: temperature,
-// top-k, top-p, min-p, typical. Pure arithmetic over spans.
+// Logits to what a token is chosen from: weights over the noise that a draft and its target share, or a distribution.
+// The order is that of transformers' warpers: temperature, top-k, top-p, min-p, typical. Pure arithmetic over spans.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "sampling/candidates.h"
+#include "sampling/shared_noise.h"
 
 namespace pilotfish {
 
@@ -19,6 +21,13 @@ struct SamplingOptions {
   // 1: off. Keeps the tokens whose surprise is nearest to the entropy until they have this probability: Meister et al.,
   // "Locally typical sampling", 2023.
   float typical_p = 1;
+  uint64_t seed = 0;  // of the shared noise
+};
+
+// A token that may be chosen, and how far it is ahead of others: weight / noise (SharedNoise).
+struct Ranked {
+  int32_t id;
+  float score;
 };
 
 // Probabilities of the tokens that are left, or of all.
@@ -52,6 +61,16 @@ class Sampler {
   // `logits` has no more than max_ids elements. False when all are -inf, as no token is left, or they are not numbers.
   bool process(std::span<const float> logits, const SamplingOptions& options, Distribution& out);
 
+  // The best tokens by their weights over the noise of `position`, the best first and of equal ones the lower id:
+  // `count` of them, at most kMostRanked, or as many as the options leave; none where the logits are not numbers. Of
+  // these, such as weigh less than kLeastWeight of the likeliest one are never chosen either, so that they need no
+  // noise: this is part of the distribution that tokens follow, as if it were a min_p after all options. Valid until
+  // the next call.
+  static constexpr size_t kMostRanked = 64;
+  static constexpr float kLeastWeight = 0x1p-24f;
+  std::span<const Ranked> rank(std::span<const float> logits, const SamplingOptions& options, const SharedNoise& noise,
+                               int32_t position, size_t count);
+
   // The likeliest ids, likeliest first and the lower id first among equals: as many as ids_out holds, filled up with
   // -1.
   void find_likeliest(std::span<const float> logits, std::span<int32_t> ids_out);
@@ -70,14 +89,29 @@ class Sampler {
   };
 
   FirstFilter first_filter(std::span<const float> logits, float peak, const SamplingOptions& options);
+  static bool filters(const SamplingOptions& options) noexcept;
+  // Blocks of ids with their largest weights, for rank(): of the candidates, or of a whole row.
+  void find_candidate_blocks();
+  void find_row_blocks(float peak, float scale);
+  // Scores what is left of a block, and puts it where it belongs among the best `count`.
+  using BlockNoise = std::array<float, SharedNoise::kBlock>;
+  void rank_candidates(int32_t index, const BlockNoise& noise, size_t count);
+  void rank_row(std::span<const float> logits, float peak, float scale, int32_t block, const BlockNoise& noise,
+                size_t count);
+  void insert(Ranked token, size_t count);
   bool process_sparse(std::span<const float> logits, float peak, const SamplingOptions& options);
-  void find_block_peaks(std::span<const float> logits);
+  // False where the row holds a NaN.
+  bool find_block_peaks(std::span<const float> logits);
   // The k-th largest block peak: at least k elements reach it. -inf when there are fewer blocks.
   float kth_block_peak(size_t k);
 
   std::vector<float> block_peaks_;
   std::vector<float> sorted_peaks_;
   std::vector<float> scores_;
+  // Of rank(): blocks of ids, their largest weights and the bounds of their scores, and the first candidate of each.
+  std::vector<int32_t> blocks_, first_candidates_;
+  std::vector<float> block_weights_, block_bounds_;
+  std::vector<Ranked> ranked_;
   Candidates candidates_;
 };
 

@@ -96,7 +96,8 @@ SamplingOptions sampling_options(const pf_generate_options& options) noexcept {
           .top_k = options.top_k,
           .top_p = options.top_p,
           .min_p = options.min_p,
-          .typical_p = options.typical_p};
+          .typical_p = options.typical_p,
+          .seed = options.seed};
 }
 
 ProcessorOptions processor_options(const pf_generate_options& options, std::span<const int32_t> eos_ids) {

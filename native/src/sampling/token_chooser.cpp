@@ -12,7 +12,11 @@ TokenChooser::TokenChooser(const SamplingOptions& sampling, Sampler& sampler)
 
 TokenChooser::TokenChooser(const SamplingOptions& sampling, Sampler& sampler, const ProcessorOptions& processors,
                            const SequenceLimits& limits)
-    : sampling_(sampling), options_(processors), num_prompt_tokens_(limits.num_prompt_tokens), sampler_(sampler) {
+    : sampling_(sampling),
+      noise_(sampling.seed),
+      options_(processors),
+      num_prompt_tokens_(limits.num_prompt_tokens),
+      sampler_(sampler) {
   if (options_.change_scores()) processors_.emplace(options_, limits);
 }
 
@@ -27,11 +31,18 @@ std::span<const float> TokenChooser::scores(std::span<const float> logits, const
   return scores;
 }
 
-bool TokenChooser::distribution(std::span<const float> logits, const Prefix& prefix, float temperature,
-                                Distribution& out) {
-  SamplingOptions sampling = sampling_;
-  sampling.temperature = temperature;
-  return sampler_.process(scores(logits, prefix), sampling, out);
+int32_t TokenChooser::choose(std::span<const float> logits, const Prefix& prefix) {
+  if (is_greedy()) {
+    const std::span<const float> found = scores(logits, prefix);
+    return found.empty() ? kNoToken : find_peak(found).index;
+  }
+  const std::span<const Ranked> best = rank(logits, prefix, 1);
+  return best.empty() ? kNoToken : best[0].id;
+}
+
+std::span<const Ranked> TokenChooser::rank(std::span<const float> logits, const Prefix& prefix, size_t count) {
+  const auto position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
+  return sampler_.rank(scores(logits, prefix), sampling_, noise_, position, count);
 }
 
 void TokenChooser::fail_no_token(std::span<const float> logits, const Prefix& prefix) const {

@@ -22,6 +22,7 @@ class TokenChooser {
                const SequenceLimits& limits);
 
   bool is_greedy() const noexcept { return sampling_.temperature == 0; }
+  float temperature() const noexcept { return sampling_.temperature; }
   // Whether scores() may differ from the logits.
   bool changes_scores() const noexcept { return processors_.has_value(); }
   // Whether the text ends with this id: nothing is drafted or accepted after it.
@@ -30,19 +31,24 @@ class TokenChooser {
   // The row after the processors; valid until the next call. May be shorter than the vocabulary. Empty when they leave
   // no token: a drafter then stops there, the target fails with fail_no_token().
   [[nodiscard]] std::span<const float> scores(std::span<const float> logits, const Prefix& prefix);
+  // The id that the text goes on with: of greedy decoding the one with the largest score, of equal ones the lowest;
+  // else the best one under the shared noise (Sampler::rank). kNoToken where none is left or the logits
+  // are not numbers.
+  static constexpr int32_t kNoToken = -1;
+  [[nodiscard]] int32_t choose(std::span<const float> logits, const Prefix& prefix);
+  // The best `count` of what choose() takes the best of, not for greedy decoding; valid until the next call.
+  [[nodiscard]] std::span<const Ranked> rank(std::span<const float> logits, const Prefix& prefix, size_t count);
   // The scores after the warpers. Not for greedy decoding, which takes the likeliest score. False, and no distribution,
   // when no token is left or the logits are not numbers.
   [[nodiscard]] bool distribution(std::span<const float> logits, const Prefix& prefix, Distribution& out) {
-    return distribution(logits, prefix, sampling_.temperature, out);
+    return sampler_.process(scores(logits, prefix), sampling_, out);
   }
-  // The same at another temperature, for drafts.
-  [[nodiscard]] bool distribution(std::span<const float> logits, const Prefix& prefix, float temperature,
-                                  Distribution& out);
   // Throws PF_NO_TOKEN_LEFT with the options that ban tokens, or PF_BUNDLE_CORRUPT if the target gave no numbers.
   [[noreturn]] void fail_no_token(std::span<const float> logits, const Prefix& prefix) const;
 
  private:
   const SamplingOptions sampling_;
+  const SharedNoise noise_;
   const ProcessorOptions options_;
   const int32_t num_prompt_tokens_;
   Sampler& sampler_;
