@@ -288,8 +288,7 @@ class Engine:
         """A model's logits at every position of ids: [len(ids), vocab_size]."""
         array = self._prompt_array(ids)
         require("model", model, isinstance(model, Model), "a Model, such as Model.TARGET")
-        with self._lock:
-            return calls.engine_logits(self._handle, model, array, self._info.vocab_size)
+        return self._rounds.reserve(lambda: calls.engine_logits(self._handle, model, array, self._info.vocab_size))
 
     def time_pass(
         self, num_rows: int, *, context: int, num_repeats: int, model: Model = Model.TARGET
@@ -297,8 +296,7 @@ class Engine:
         """Seconds of each of num_repeats passes of num_rows rows after context committed tokens."""
         _check_pass(num_rows, context, model)
         check_int("num_repeats", num_repeats, 1, MOST_REPEATS)
-        with self._lock:
-            return calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats)
+        return self._rounds.reserve(lambda: calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats))
 
     def pass_cost(self, num_rows: int, *, context: int, model: Model = Model.TARGET) -> float:
         """Seconds that a pass is taken to cost when the source "auto" plans a round."""

@@ -6,14 +6,18 @@ import gc
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from pilotfish.bindings import Finish, InvalidArgumentError, PilotfishError, calls
+from pilotfish.bindings import EngineBusyError, Finish, InvalidArgumentError, PilotfishError, calls
 
 from .engine_lock import EngineLock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pilotfish.bindings import RequestHandle, Token
+
+Value = TypeVar("Value")
 
 MOST_TOGETHER = 16  # of max_together() in native/src/options.cpp
 
@@ -56,13 +60,22 @@ class Rounds:
         self._patience = _LEAST_PATIENCE_SECONDS
         self._collected = -math.inf
 
-    def collects_circles(self) -> bool:
-        """Have the collector free streams that were dropped in circles; False if it did so less than a second ago."""
-        if time.monotonic() - self._collected < _SECONDS_BETWEEN_COLLECTIONS:
-            return False
+    def reserve(self, call: Callable[[], Value]) -> Value:
+        """What a call gives that reserves cache blocks, also those of streams that were dropped in circles.
+
+        Only the collector opens a circle, so that it is had to look before an engine is said to be busy: once a second
+        at most, since that takes some tens of milliseconds.
+        """
+        try:
+            with self.lock:
+                return call()
+        except EngineBusyError:
+            if time.monotonic() - self._collected < _SECONDS_BETWEEN_COLLECTIONS:
+                raise
         gc.collect()
-        self._collected = time.monotonic()  # it takes some tens of milliseconds where there is much to look at
-        return True
+        self._collected = time.monotonic()
+        with self.lock:
+            return call()
 
     def step(self, request: RequestHandle, owner: int) -> tuple[list[Token], Finish]:
         """Run a round of a generation. An ``owner`` waits for one at a time: a thread, or an asynchronous stream.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import EngineBusyError, Finish, Origin, PilotfishError, calls
+from pilotfish.bindings import Finish, Origin, PilotfishError, calls
 
 from .results import Event, Result, Round, Stats, TokenLogprob, round_from, stats_from
 from .stop_strings import StopStrings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from pilotfish.bindings import EngineHandle, RequestHandle, RequestOptions, Token
+    from pilotfish.bindings import EngineHandle, RequestOptions, Token
 
     from .rounds import Outcome, Rounds
     from .structured import Constraint
@@ -85,7 +85,7 @@ class TokenStream(Iterator[Event]):
         self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None
         self._final_stats: Stats | None = None
-        self.request = _open(engine, rounds, ids, request)
+        self.request = rounds.reserve(lambda: calls.request_open(engine, ids, request))
 
     def __next__(self) -> Event:
         """The next token's event; runs a round of the engine when none is ready."""
@@ -245,15 +245,3 @@ class TokenStream(Iterator[Event]):
 
     def _read_stats(self) -> Stats:
         return stats_from(calls.request_stats(self.request), self._seed)
-
-
-def _open(engine: EngineHandle, rounds: Rounds, ids: NDArray[np.int32], request: RequestOptions) -> RequestHandle:
-    """Reserve cache blocks, also those of streams that were dropped in circles, which only the collector opens."""
-    try:
-        with rounds.lock:
-            return calls.request_open(engine, ids, request)
-    except EngineBusyError:
-        if not rounds.collects_circles():
-            raise
-    with rounds.lock:
-        return calls.request_open(engine, ids, request)

@@ -206,7 +206,8 @@ def test_what_is_dropped_waits_for_nobody(pair: Engine) -> None:
     assert pair.info.num_free_blocks + pair.info.num_retained_blocks == pair.info.num_blocks
 
 
-def test_circles_are_opened_before_an_engine_is_busy(tiny_bundle: Path) -> None:
+@pytest.mark.parametrize("use", ["generate", "logits"])
+def test_circles_are_opened_before_an_engine_is_busy(tiny_bundle: Path, use: str) -> None:
     with Engine(tiny_bundle, threads=1, num_sequences=1) as engine:
         stream: Any = engine.stream([1, 2, 3], max_new_tokens=engine.info.max_context - 3, ignore_eos=True)
         gc.disable()
@@ -216,6 +217,9 @@ def test_circles_are_opened_before_an_engine_is_busy(tiny_bundle: Path) -> None:
             time.sleep(1.1)  # it looks for circles once a second
             stream.itself = stream
             del stream
-            assert engine.generate([1, 2, 3], max_new_tokens=4, ignore_eos=True).stats.num_new_tokens == 4
+            if use == "logits":
+                assert len(engine.logits([1, 2, 3])) == 3
+            else:
+                assert engine.generate([1, 2, 3], max_new_tokens=4, ignore_eos=True).stats.num_new_tokens == 4
         finally:
             gc.enable()
