@@ -13,7 +13,7 @@ import numpy as np
 
 from ._ffi import ffi, lib
 from .errors import CallbackFailedError, InvalidArgumentError, PilotfishError
-from .handle import EngineHandle, RequestHandle, check_outside_of_masks, free_after_step
+from .handle import EngineHandle, RequestHandle, begin_step, check_outside_of_steps, end_step
 from .records import (
     CudaInfo,
     Decision,
@@ -164,8 +164,9 @@ def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestO
 
 def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     """Run one round, the first call prefill before it: its tokens, and why the request ended if it did."""
-    check_outside_of_masks()
+    check_outside_of_steps()
     request.num_tokens[0] = 0  # a step that fails writes none
+    begin_step()
     try:
         check(
             lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish)
@@ -173,7 +174,7 @@ def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     except CallbackFailedError as failure:
         raise _failure_of_mask(request, failure)  # noqa: B904 - it has its cause
     finally:
-        free_after_step()
+        end_step()
     return _step_result(request)
 
 
@@ -182,15 +183,16 @@ def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Fini
 
     Raises InvalidArgumentError if they are not different requests of one engine.
     """
-    check_outside_of_masks()
+    check_outside_of_steps()
     steps = ffi.new("pf_step[]", len(requests))
     for step, request in zip(steps, requests, strict=True):
         step.request, step.tokens_out, step.capacity = request.pointer, request.tokens, request.capacity
+    begin_step()
     try:
         check(lib.pf_step_together(steps, len(requests)))
         return _outcomes(requests, steps)
     finally:
-        free_after_step()  # not before what they failed with was read
+        end_step()  # not before what they failed with was read
 
 
 def _outcomes(requests: list[RequestHandle], steps: Any) -> list[tuple[list[Token], Finish] | PilotfishError]:
@@ -240,7 +242,7 @@ def request_top_logprobs(request: RequestHandle) -> tuple[NDArray[np.int32], NDA
 
 def request_stop(request: RequestHandle, num_tokens: int) -> None:
     """End the request after the first num_tokens of the last step: the rest was never emitted."""
-    check_outside_of_masks()
+    check_outside_of_steps()
     check(lib.pf_request_stop(request.pointer, num_tokens))
     request.num_tokens[0] = num_tokens
 
@@ -281,10 +283,7 @@ def process_logits(
         ffi.from_buffer("float[]", scores, require_writable=True),
         ffi.from_buffer("float[]", probs, require_writable=True),
     )
-    try:
-        check(lib.pf_process_logits(struct.pointer, *arguments))
-    finally:
-        free_after_step()
+    check(lib.pf_process_logits(struct.pointer, *arguments))
     return scores, probs
 
 

@@ -19,41 +19,40 @@ if TYPE_CHECKING:
     from .masks import MaskCall
 
 
-class _MaskCalls(threading.local):
-    """Whether this thread holds an engine that waits for its mask, and what it has closed meanwhile."""
+class _Steps(threading.local):
+    """Whether this thread runs a step, which holds its engine, and what it has closed meanwhile."""
 
     def __init__(self) -> None:
         self.is_running = False
         self.closings: list[Callable[[], None]] = []
 
 
-_mask_calls = _MaskCalls()
+_steps = _Steps()
 
 
-def begin_mask_call() -> None:
-    """From here on the library waits for this thread: signal handlers may run, which know nothing of that."""
-    _mask_calls.is_running = True
+def begin_step() -> None:
+    """From here on this thread holds an engine.
+
+    Where the library asks for a mask it runs Python's code, and with it signal handlers and the collector, which know
+    nothing of that.
+    """
+    _steps.is_running = True
 
 
-def end_mask_call() -> None:
-    """The library goes on."""
-    _mask_calls.is_running = False
+def end_step() -> None:
+    """Free what was closed meanwhile."""
+    _steps.is_running = False
+    while _steps.closings:
+        _steps.closings.pop()()
 
 
-def free_after_step() -> None:
-    """Free what was closed while the library waited for a mask."""
-    end_mask_call()
-    while _mask_calls.closings:
-        _mask_calls.closings.pop()()
-
-
-def check_outside_of_masks() -> None:
-    """What takes hold of an engine would wait for itself while the library waits for a mask.
+def check_outside_of_steps() -> None:
+    """What takes hold of an engine would wait for itself in the midst of a step.
 
     Raises:
-        InvalidArgumentError: it does.
+        InvalidArgumentError: this thread runs one.
     """
-    if _mask_calls.is_running:
+    if _steps.is_running:
         raise InvalidArgumentError("this thread is in the midst of a round, as in a signal handler: ask again after it")
 
 
@@ -138,10 +137,10 @@ class EngineHandle(Handle):
         """The C pointer.
 
         Raises:
-            InvalidArgumentError: the handle is closed or a fork's, or a mask is being asked for: see
-                check_outside_of_masks.
+            InvalidArgumentError: the handle is closed or a fork's, or this thread runs a step: see
+                check_outside_of_steps.
         """
-        check_outside_of_masks()
+        check_outside_of_steps()
         return super().pointer
 
 
@@ -177,7 +176,7 @@ class RequestHandle(Handle):
 
 def _close_after_step(close: Callable[[Any], None], pointer: Any) -> None:
     """Closing a generation takes hold of its engine."""
-    if _mask_calls.is_running:
-        _mask_calls.closings.append(partial(close, pointer))
+    if _steps.is_running:
+        _steps.closings.append(partial(close, pointer))
     else:
         close(pointer)

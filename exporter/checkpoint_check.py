@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .config_check import beside_adapter
 from .errors import CheckpointError, UnsupportedModelError, UnusedTensorError
 from .heads.checkpoint import mtp_prefixes
+from .tensor_names import text_name
 from .trace import build_on_meta, first_names
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _unused(
 ) -> tuple[list[str], list[str]]:
     """Names of tensors that nothing reads, and notes about those that a head could."""
     others = sorted(set(source.names()) - used)
+    if checkpoint.is_text_part:  # the other parts are not what is exported
+        others = [name for name in others if text_name(name) is not None]
     prefixes = mtp_prefixes(others)
     further = [name for name in others if prefixes and name.startswith(prefixes)]
     notes = []

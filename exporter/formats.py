@@ -101,7 +101,7 @@ class MatrixFormats:
                 formats[weight.format] += math.prod(plan.shape(name))
                 if kind is not None:
                     types[kind] += math.prod(plan.shape(name))
-                    exact = exact and (kind, weight.format) in _EXACT
+                    exact = exact and (kind, weight.format) in _EXACT and weight.scale == 1
         shares = tuple((name, count / formats.total()) for name, count in formats.most_common())
         main, listed = (
             shares[0][0],

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[StoredTensor]], path: Path) -> None:
     """Writes `path`; tensors, by the file beside it that they are in, become references to their places there.
 
-    Inputs that may be left out keep their defaults in the graph's own file.
+    Inputs that may be left out keep their defaults in the graph's own file, as do numbers and sizes.
     """
     graph = model.graph
-    defaults = [value for value in graph.initializers.values() if value.is_graph_input()]
+    kept = [value for value in graph.initializers.values() if value.is_graph_input()] + plan.constants()
     graph.initializers.clear()
-    for value in defaults:
+    for value in kept:
         graph.register_initializer(value)
     for weights_file, tensor in ((file, tensor) for file, stored in tensors.items() for tensor in stored):
         value = plan.values[tensor.name]
@@ -47,5 +47,5 @@ def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[Stor
         for output in node.outputs:
             output.metadata_props.clear()
             if not output.is_graph_output():
-                output.name = f"{node.name}.out"
+                output.name = f"{node.name}.out" + (f".{output.index()}" if len(node.outputs) > 1 else "")
     ir.save(model, path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .bundle import file_entry
 from .draft_vocabulary import DraftVocabulary, choose_ids
+from .errors import UnsupportedModelError
 from .graph_file import write_graph
 from .head_parity import NUM_STEPS, check_head_parity
 from .head_sharing import shared_tensors, without_copies
@@ -15,6 +16,7 @@ from .heads import HeadCheckpoint, TargetParts, build_head
 from .manifest import HeadCacheEntry, HeadEntry
 from .options import DEFAULT_HEAD_FORMAT
 from .parity import parity_ids
+from .passes.norm_prologue import NORM_WEIGHT
 from .weights import write_weights
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .model_export import ExportedModel
     from .options import ExportOptions
     from .parity import Parity
+    from .passes import Vector
     from .progress import Progress
     from .tokenizer import TokenizerInfo
     from .weights import StoredTensor
@@ -191,13 +194,19 @@ def _target_parts(target: ExportedModel, tokenizer_size: int, head_format: str |
     embedding = plan.weights["embedding"]
     lm_head = plan.weights.get("lm_head", embedding)
     head = list(target.graph)[-1]
+    norm = plan.vectors.get("final_norm")
+    if head.op_type != "Linear" or head.inputs[NORM_WEIGHT] is None or norm is None or not _is_plain(norm, target):
+        raise UnsupportedModelError(
+            f"{target.checkpoint.id} ({target.checkpoint.config.model_type}) cannot have a head: heads need a target "
+            "whose embedding is not multiplied and whose logits are one linear layer behind an RMSNorm with a weight"
+        )
     return TargetParts(
         id=target.checkpoint.id,
         num_layers=sum(node.op_type == "PagedAttention" for node in target.graph),
         hidden_size=embedding.in_features,
         vocab_size=embedding.out_features,
         tokenizer_size=tokenizer_size,
-        final_norm=plan.vectors["final_norm"].sources[0],
+        final_norm=norm.sources[0],
         norm_epsilon=head.attributes["norm_epsilon"].as_float(),
         embedding=embedding.sources[0],
         lm_head=lm_head.sources[0],
@@ -205,3 +214,9 @@ def _target_parts(target: ExportedModel, tokenizer_size: int, head_format: str |
         embedding_format=embedding.format,
         lm_head_format=head_format or lm_head.format,
     )
+
+
+def _is_plain(norm: Vector, target: ExportedModel) -> bool:
+    embeddings = [node for node in target.graph if node.op_type == "Embedding"]
+    scales = {node.attributes["scale"].as_float() for node in embeddings}
+    return norm.is_plain and norm.sources[0] in target.plan.parameters and len(embeddings) == 1 and scales == {1.0}

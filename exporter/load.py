@@ -15,16 +15,20 @@ from . import smollm2
 from .config_check import QUANTISED_KEYS, check_named, check_values, quantisation, read_config_json
 from .errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from .files import sha256_of
-from .gguf import GgufReference, GgufSource, open_gguf, read_config
+from .gguf import OWN_ARCHITECTURES, GgufReference, GgufSource, open_gguf, read_config
+from .model_check import check_supported, fill_names, text_config
 from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
 from .sources import CheckpointSource, SafetensorsSource
+from .tensor_names import model_names
 from .tokenizer import TokenizerInfo, load_gguf_tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from .gguf import GgufFile
     from .parity import SecondReading
 
+# Of these the exporter knows how files name, order and scale what a layer computes with.
+_GGUF_ARCHITECTURES = (*OWN_ARCHITECTURES, "mistral")
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
 
 
@@ -39,6 +43,7 @@ class Checkpoint:
     licence: str | None
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
     prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
+    is_text_part: bool = False  # of a model with parts for images or sound, which are left out
 
     def source(self, model: PreTrainedModel) -> CheckpointSource:
         """Opens the tensors under the names of `model`'s state dict.
@@ -49,6 +54,7 @@ class Checkpoint:
         if self.path.is_file():
             return GgufSource(self.path, model)
         folder = SafetensorsSource(self.path)
+        folder.rename(model_names(model, folder.names(), is_text_part=self.is_text_part))
         return folder if self.prequantised is None else PrequantisedSource(folder, self.prequantised)
 
     def second_reading(self) -> SecondReading | None:
@@ -72,7 +78,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         path = smollm2.fetch_default_target(smollm2.default_cache()) if name == smollm2.NAME else _download(name)
     if path.is_file():
         return _load_gguf(path)
-    config, prequantised = _folder_config(path)
+    config, prequantised, is_text_part = _folder_config(path)
     return Checkpoint(
         id=path.name if path == Path(name) else name,
         path=path,
@@ -81,6 +87,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         licence=_hub_licence(path),
         sha256=sha256_of(single) if (single := path / "model.safetensors").is_file() else None,
         prequantised=prequantised,
+        is_text_part=is_text_part,
     )
 
 
@@ -103,8 +110,8 @@ def _load_gguf(path: Path) -> Checkpoint:
     )
 
 
-def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None]:
-    """A folder's configuration, without what it says about quantisation, and how that reads."""
+def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None, bool]:
+    """A folder's configuration, without what it says about quantisation, how that reads, and if it is a text part's."""
     found = read_config_json(folder)
     kind = found.get("model_type")
     if not isinstance(kind, str):
@@ -117,10 +124,18 @@ def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None]:
         raise _unreadable(folder, found, error) from error
     for key in QUANTISED_KEYS:
         vars(config).pop(key, None)
-    return _checked(config, folder, found), method
+    text = text_config(config, str(folder))
+    if text is not config:
+        return _checked(text, folder, None), method, True  # which leaves out what its class has as default
+    return _checked(config, folder, found), method, False
 
 
 def _gguf_config(file: GgufFile) -> PretrainedConfig:
+    if file.architecture not in _GGUF_ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{file.path} is a GGUF file of the architecture {file.architecture!r}; those of "
+            f"{', '.join(_GGUF_ARCHITECTURES)} are read. Export the folder that it was made from"
+        )
     try:
         config = read_config(file)
     except ExportError:
@@ -134,6 +149,8 @@ def _checked(config: PretrainedConfig, where: Path, found: dict[str, Any] | None
     """found: what config.json says, of a folder."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"{where} is a {config.model_type!r} model, not a causal language model")
+    check_supported(config, str(where))
+    fill_names(config)
     if found is not None:
         check_named(found, config, str(where))
     check_values(config, str(where))

@@ -47,7 +47,7 @@ class LossMeter:
         self._offsets = {tensor.name: tensor.offset for tensor in tensors}
         self._weights: dict[str, list[PackedWeight]] = defaultdict(list)
         for weight in plan.weights.values():
-            for name in weight.sources if weight.rows is None else ():
+            for name in weight.sources if weight.is_plain else ():
                 self._weights[name].append(weight)
         self._sums: dict[tuple[str, str], Array] = defaultdict(lambda: np.zeros(3))  # error, norm, number of weights
 

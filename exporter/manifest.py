@@ -68,6 +68,15 @@ class TapReference:
 
 
 @dataclass(frozen=True, slots=True)
+class LoweredEntry:
+    """Of a model whose layers are more than the five fused nodes."""
+
+    nodes_per_layer: int
+    operators: tuple[str, ...]  # that ONNX Runtime runs
+    unfused: tuple[str, ...]  # what did not match, and where: one line for each kind of layer
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model of the bundle."""
 
@@ -94,6 +103,7 @@ class ModelEntry:
     logit_ids: tuple[int, ...] | None = None  # token of each row of the logits, ascending; None: row j is token j
     taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
     tap_reference: TapReference | None = None
+    lowered: LoweredEntry | None = None  # None: five nodes a layer, all of them ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,11 @@ class Manifest:
     def to_json(self) -> str:
         """The text of manifest.json."""
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
-        text = json.dumps(head | dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        fields = dataclasses.asdict(self)
+        for model in fields["models"].values():
+            if model["lowered"] is None:
+                del model["lowered"]
+        text = json.dumps(head | fields, indent=1, ensure_ascii=False)
         return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .bundle import file_entry
-from .errors import OptionError, UnsupportedModelError
+from .derived import with_derived
+from .errors import OptionError
 from .formats import FormatDecision, choose_formats
 from .graph_file import write_graph
-from .manifest import FormatsEntry, ModelEntry, SourceEntry
 from .options import DEFAULT_FORMATS
 from .parity import NUM_STEPS, Parity, check_parity, parity_ids
 from .passes import Plan, fuse
-from .passes.check import NODES_PER_LAYER
-from .rotary_tables import rotary_tables
-from .trace import build_on_meta, trace
+from .passes.check import nodes_per_layer
+from .rotary_tables import rotary_limit, rotary_tables
+from .row_check import check_rows
+from .trace import build_on_meta, computed_buffers, trace
 from .weights import StoredTensor, count_tensors, write_weights
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
     from .losses import Loss
-    from .manifest import TapReference
+    from .manifest import ModelEntry, TapReference
     from .options import ExportOptions
     from .progress import Progress
     from .sources import WeightSource
@@ -96,7 +94,7 @@ def export_model(
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
     """
-    max_positions = _max_positions(checkpoint, options)
+    max_positions = _max_positions(checkpoint, options, progress)
     progress.stage(f"trace {name}", 2)
     fused = _trace_and_fuse(
         name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, advance=progress.advance
@@ -104,10 +102,17 @@ def export_model(
     plan = fused.plan
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
-    tables = rotary_tables(fused.module, plan.rotary_module, max_positions)
+    tables = rotary_tables(plan, fused.source, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
-    tensors = write_weights(plan, fused.source, tables, weights_path, progress.advance)
+    tensors = write_weights(plan, with_derived(fused.source, plan), tables, weights_path, progress.advance)
     write_graph(fused.graph, plan, {weights_path.name: tensors}, graph_path)
+    check_rows(
+        fused.graph.graph,
+        graph_path,
+        options.cache_dtype,
+        num_ids=plan.weights["embedding"].out_features,
+        num_positions=max_positions,
+    )
 
     exported = ExportedModel(
         checkpoint=checkpoint,
@@ -161,6 +166,7 @@ def _trace_and_fuse(
         formats,
         options.cache_dtype,
         int(checkpoint.config.num_hidden_layers),
+        buffers=computed_buffers(checkpoint.config),
         logit_ids=None if vocabulary is None else vocabulary.ids,
         taps=taps,
     )
@@ -188,63 +194,6 @@ def _compared(
     return replace(exported, parity=found.parity, losses=found.losses, tap_reference=found.tap_reference)
 
 
-def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
-    """The model's part of the manifest; every dimension is read off the exported graph.
-
-    Raises:
-        UnsupportedModelError: layers with different numbers or sizes of heads.
-    """
-    checkpoint, plan, nodes = exported.checkpoint, exported.plan, list(exported.graph)
-    vocabulary = exported.vocabulary
-    attentions = [node.attributes for node in nodes if node.op_type == "PagedAttention"]
-    heads = {name: {item[name].as_int() for item in attentions} for name in ("num_heads", "num_kv_heads", "head_dim")}
-    if any(len(values) > 1 for values in heads.values()):
-        raise UnsupportedModelError(f"{checkpoint.id} has layers with different heads; they must all have the same")
-    windows = {item["sliding_window"].as_int() for item in attentions}
-    embedding, head = nodes[0].attributes, nodes[-1].attributes
-    gate_up = next(weight for weight in plan.weights.values() if weight.interleaved)
-    used = {source for weight in plan.weights.values() for source in weight.sources}
-    used |= {source for vector in plan.vectors.values() for source in vector.sources}
-    return ModelEntry(
-        graph=file_entry(exported.graph_path),
-        weights=file_entry(exported.weights_path),
-        tensors=exported.tensors,
-        architecture=str(checkpoint.config.model_type),
-        num_layers=len(attentions),
-        hidden_size=embedding["num_columns"].as_int(),
-        intermediate_size=gate_up.out_features // 2,
-        num_heads=heads["num_heads"].pop(),
-        num_kv_heads=heads["num_kv_heads"].pop(),
-        head_dim=heads["head_dim"].pop(),
-        vocab_size=embedding["num_rows"].as_int(),
-        num_logits=head["out_features"].as_int(),
-        logit_ids=None if vocabulary is None or vocabulary.is_prefix else vocabulary.ids,
-        max_positions=exported.max_positions,
-        sliding_window=windows.pop() if len(windows) == 1 else 0,  # layers that differ keep every token
-        cache_dtype=options.cache_dtype,
-        formats=FormatsEntry(_main_format(plan), embedding["format"].as_string(), head["format"].as_string()),
-        mixture=_mixture(plan),
-        parameters=sum(math.prod(plan.shape(name)) for name in used),
-        source=SourceEntry(checkpoint.id, checkpoint.sha256, checkpoint.licence),
-        parity=asdict(exported.parity) if exported.parity is not None else {},
-        taps=exported.taps,
-        tap_reference=exported.tap_reference,
-    )
-
-
-def _mixture(plan: Plan) -> dict[str, float]:
-    """Share of the weights of linear layers, the output layer aside, that each format has; the largest first."""
-    sizes: Counter[str] = Counter()
-    for name, weight in plan.weights.items():
-        if name not in ("embedding", "lm_head"):
-            sizes[weight.format] += weight.out_features * weight.in_features
-    return {name: round(count / sizes.total(), 4) for name, count in sizes.most_common()}
-
-
-def _main_format(plan: Plan) -> str:
-    return next(iter(_mixture(plan)))
-
-
 def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> ModelSummary:
     """The model's row of the summary table."""
     weights = exported.plan.weights
@@ -258,7 +207,7 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         bits_per_weight=8 * matrix_bytes / sum(weight.out_features * weight.in_features for weight in weights.values()),
         num_layers=entry.num_layers,
         num_nodes=len(exported.graph),
-        nodes_per_layer=NODES_PER_LAYER,
+        nodes_per_layer=nodes_per_layer(exported.graph),
         formats=exported.formats,
         num_logits=entry.num_logits,
         vocab_size=entry.vocab_size,
@@ -268,8 +217,17 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
     )
 
 
-def _max_positions(checkpoint: Checkpoint, options: ExportOptions) -> int:
-    limit = int(checkpoint.config.max_position_embeddings)
+def _max_positions(checkpoint: Checkpoint, options: ExportOptions, progress: Progress) -> int:
+    stated = int(checkpoint.config.max_position_embeddings)
+    limit = min(stated, rotary_limit(checkpoint.config) or stated)
     if options.max_positions is not None and options.max_positions > limit:
-        raise OptionError(f"max_positions is {options.max_positions}; {checkpoint.id} was made for at most {limit}")
+        beyond = "" if limit == stated else "; beyond it, its rotary frequencies are others, which are not exported"
+        raise OptionError(
+            f"max_positions is {options.max_positions}; {checkpoint.id} was made for at most {limit}{beyond}"
+        )
+    if options.max_positions is None and limit < stated:
+        progress.note(
+            f"{checkpoint.id} has other rotary frequencies beyond {limit} positions, which are not exported: contexts "
+            f"of up to {limit} tokens of its {stated} are supported"
+        )
     return options.max_positions or limit

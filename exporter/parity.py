@@ -115,7 +115,7 @@ def check_parity(
     """
     exported, *streams = graph_outputs(graph, ids, cache_dtype, ["logits", *map(aux_hidden, taps)])
     advance()
-    stored = StoredWeights(plan, {weights: tensors})
+    stored = StoredWeights(plan, {weights: tensors}, source.read)
     same, expected_streams = torch_streams(config, stored.read, stored.read_head, ids)
     check_taps(graph.stem, dict(zip(taps, streams, strict=True)), expected_streams)
     advance()
@@ -181,18 +181,34 @@ def graph_outputs(
 
     rows: further inputs, with a row for each token.
     """
-    session = _session(graph)
-    num_blocks = -(-len(ids) // _BLOCK_SIZE)
-    caches = {}
-    cache_type = DATA_TYPES[cache_element(cache_dtype)].numpy()
-    for port in session.get_inputs():
-        if port.name.startswith((key_cache(0)[:-1], value_cache(0)[:-1])):
-            shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
-            caches[port.name] = np.zeros(shape, dtype=cache_type)
+    run = PagedRun(graph, len(ids), cache_dtype)
     split = 2 * len(ids) // 3
-    spans = ((0, split), (split, len(ids)))
-    passes = [_run(session, caches, _pass_inputs(caches, ids, span, rows or {}), names) for span in spans]
+    passes = [run.outputs(ids, span, names, rows or {}) for span in ((0, split), (split, len(ids)))]
     return [np.concatenate(parts) for parts in zip(*passes, strict=True)]
+
+
+class PagedRun:
+    """A graph with caches for one sequence, which is run pass after pass."""
+
+    def __init__(self, graph: Path, num_tokens: int, cache_dtype: str) -> None:
+        self._session = _session(graph)
+        self._caches = {}
+        num_blocks = -(-num_tokens // _BLOCK_SIZE)
+        cache_type = DATA_TYPES[cache_element(cache_dtype)].numpy()
+        for port in self._session.get_inputs():
+            if port.name.startswith((key_cache(0)[:-1], value_cache(0)[:-1])):
+                shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
+                self._caches[port.name] = np.zeros(shape, dtype=cache_type)
+
+    def outputs(
+        self, ids: list[int], span: tuple[int, int], names: list[str], rows: Mapping[str, Array]
+    ) -> list[Array]:
+        """Outputs at rows start..end of the sequence, whose earlier rows have been run."""
+        return _run(self._session, self._caches, _pass_inputs(self._caches, ids, span, rows), names)
+
+    def logits(self, ids: list[int], span: tuple[int, int]) -> Array:
+        """Logits f32 of these rows."""
+        return self.outputs(ids, span, ["logits"], {})[0]
 
 
 def _session(graph: Path) -> Any:

@@ -16,7 +16,8 @@ from .head_export import HeadSummary, export_head
 from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest import Manifest, TokenizerEntry
-from .model_export import ModelSummary, export_model, model_entry, model_summary
+from .model_entry import model_entry
+from .model_export import ModelSummary, export_model, model_summary
 from .options import ExportOptions
 from .output_folder import check_output, new_folder, remove_abandoned
 from .pair import check_pair

@@ -62,6 +62,11 @@ class SafetensorsSource:
     def __init__(self, folder: Path) -> None:
         self._files = open_shards(folder)
         self._folder = folder
+        self._renamed: dict[str, str] = {}
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Lets tensors be called otherwise than the file calls them: new name -> the file's."""
+        self._renamed = names
 
     def names(self) -> list[str]:
         """Names of all tensors."""
@@ -122,4 +127,5 @@ class SafetensorsSource:
 
     def stored_name(self, name: str) -> str | None:
         """The leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""
-        return next((key for key in (name, name.removeprefix("model.")) if key in self._files), None)
+        spellings = (name, self._renamed.get(name, name), name.removeprefix("model."))
+        return next((key for key in spellings if key in self._files), None)

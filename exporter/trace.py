@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import torch
 from onnxscript import values
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -23,6 +24,7 @@ from transformers import (
 
 from .contract import DOMAIN, DOMAIN_VERSION
 from .errors import CheckpointError, UnsupportedModelError, in_one_line
+from .rotary_tables import fix_frequencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +42,7 @@ _HARMLESS = {
     "return_dict",
     "is_causal",
 }
-_QUIET_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_QUIET_LOGGERS = ("torch.onnx", "torch.export", "torch._subclasses", "torch._dynamo", "onnxscript", "onnx_ir")
 
 
 @torch.library.custom_op("pilotfish::attention", mutates_args=())
@@ -125,18 +127,15 @@ def _translate_linear(x, weight, bias=None):  # type: ignore[no-untyped-def]  # 
 
 
 class PackedCausalLM(torch.nn.Module):
-    """A causal LM over packed tokens: [num_tokens] ids and positions -> [num_outputs, vocab_size] logits."""
+    """A causal LM over packed tokens: ids and positions [num_tokens, 1] -> logits [num_tokens, 1, vocab_size]."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, output_rows: torch.Tensor) -> torch.Tensor:
-        """Runs one sequence of batch 1; the passes take the batch axis away."""
-        result = self.model(
-            input_ids=input_ids[None], position_ids=position_ids[None], logits_to_keep=output_rows, use_cache=False
-        )
-        logits: torch.Tensor = result.logits[0]
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Runs sequences of one token each, so that all but attention acts on each token by itself."""
+        logits: torch.Tensor = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
         return logits
 
 
@@ -154,17 +153,37 @@ def new_model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
     except Exception as error:  # whatever its class raises on values that a user wrote
         raise CheckpointError(f"no {config.model_type} model has this configuration: {in_one_line(error)}") from error
     model.train(mode=False)
+    fix_frequencies(model)
     return model
 
 
+def computed_buffers(config: PretrainedConfig) -> dict[str, torch.Tensor]:
+    """Tensors that a model computes when it is built and no checkpoint has, such as rotary frequencies, by name."""
+    build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
+    with _MatricesOnMeta():
+        model = build(config, dtype=torch.float32, trust_remote_code=False)
+    stored = model.state_dict().keys()
+    return {name: value for name, value in model.named_buffers() if name not in stored and not value.is_meta}
+
+
+class _MatricesOnMeta(TorchFunctionMode):
+    """While a model is built, its matrices, which are made uninitialised, take no memory; all else has its values."""
+
+    def __torch_function__(self, function: Any, kinds: Any, arguments: Any = (), options: Any = None) -> Any:
+        options = options or {}
+        if function is torch.empty:
+            options = {**options, "device": "meta"}
+        return function(*arguments, **options)
+
+
 def trace(model: PreTrainedModel) -> ir.Model:
-    """Exports a model built by `build_on_meta`; num_tokens and num_outputs are dynamic.
+    """Exports a model built by `build_on_meta`; num_tokens, in place of a batch, is dynamic.
 
     Raises:
         UnsupportedModelError: torch cannot export it, or its attention does not go through transformers' interface.
     """
-    tokens, outputs = torch.export.Dim("num_tokens"), torch.export.Dim("num_outputs")
-    ids, positions, rows = (torch.zeros(size, dtype=torch.int64, device="meta") for size in (7, 7, 3))
+    tokens = torch.export.Dim("num_tokens")
+    ids, positions = (torch.zeros((7, 1), dtype=torch.int64, device="meta") for _ in range(2))
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         torch.ops.pilotfish.attention.default: _translate_attention,
         torch.ops.aten.linear.default: _translate_linear,
@@ -174,9 +193,9 @@ def trace(model: PreTrainedModel) -> ir.Model:
         with _quiet():
             program = torch.onnx.export(
                 PackedCausalLM(model).eval(),
-                (ids, positions, rows),
+                (ids, positions),
                 dynamo=True,
-                dynamic_shapes=({0: tokens}, {0: tokens}, {0: outputs}),
+                dynamic_shapes=({0: tokens}, {0: tokens}),
                 custom_translation_table=table,
                 optimize=False,
                 verbose=False,

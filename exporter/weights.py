@@ -61,7 +61,7 @@ def write_weights(
 
 def count_tensors(plan: Plan) -> int:
     """How often `write_weights` advances."""
-    return len(plan.weights) + len(plan.vectors) + 2  # cos and sin
+    return len(plan.weights) + len(plan.vectors) + len(plan.tables)
 
 
 def _tensors(plan: Plan, source: WeightSource, tables: dict[str, Array]) -> Iterator[tuple[str, Iterator[Array]]]:
@@ -89,13 +89,17 @@ def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
 def read_vector(vector: Vector, source: WeightSource) -> Array:
     """A stored vector, f32, in the row order of its matrix."""
     parts = [read_finite(source, name).astype(np.float32, copy=False) for name in vector.sources]
-    return interleave(*parts) if vector.interleaved else np.concatenate(parts)
+    if vector.is_plain:
+        return interleave(*parts) if vector.interleaved else np.concatenate(parts)
+    elements = _selected(np.concatenate(parts), vector.rows)
+    elements = elements * np.float32(vector.scale)
+    return interleave(*np.split(elements, 2)) if vector.interleaved else elements
 
 
 def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
     """The packed bytes of a matrix, some thousand rows at a time."""
     if weight.format in ("f16", "f32"):
-        rows = _arranged(weight, [read_finite(source, name) for name in weight.sources])
+        rows = _read_rows(weight, source)
         for start in range(0, len(rows), _CHUNK_ROWS):
             yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
         return
@@ -108,24 +112,43 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
 
 def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
     """The integers of a low-bit matrix in stored row order; blocks whose integers it holds are taken over."""
-    blocks = [read_finite_blocks(source, name, weight.format) for name in weight.sources]
+    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
+    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
     if any(found is not None for found in blocks):
         pairs = zip(weight.sources, blocks, strict=True)
         parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
         offsets = [part.offset for part in parts if part.offset is not None]
         yield Quantised(
             _arranged(weight, [part.codes for part in parts]),
-            _arranged(weight, [part.scale for part in parts]),
-            _arranged(weight, offsets) if offsets else None,
+            _scaled(weight, _arranged(weight, [part.scale for part in parts])),
+            _scaled(weight, _arranged(weight, offsets)) if offsets else None,
         )
         return
-    rows = _arranged(weight, [read_finite(source, name) for name in weight.sources])
+    rows = _read_rows(weight, source)
     for start in range(0, len(rows), _CHUNK_ROWS):
         yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
 
 
+def _read_rows(weight: PackedWeight, source: WeightSource) -> Array:
+    """A matrix as f32 in stored row order."""
+    parts = [read_finite(source, name) for name in weight.sources]
+    rows = _arranged(weight, [part.T for part in parts] if weight.transposed else parts)
+    return rows if weight.scale == 1 else rows * np.float32(weight.scale)
+
+
+def _scaled(weight: PackedWeight, values: Array) -> Array:
+    """Scales or offsets of blocks."""
+    if weight.scale == 1:
+        return values
+    return np.asarray((values.astype(np.float32) * np.float32(weight.scale)).astype(values.dtype))
+
+
 def _arranged(weight: PackedWeight, parts: list[Array]) -> Array:
-    if weight.interleaved:
+    if weight.interleaved and len(parts) == 2 and weight.rows is None:  # noqa: PLR2004 - gate and up
         return interleave(*parts)
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return rows if weight.rows is None else rows[list(weight.rows)]
+    rows = _selected(parts[0] if len(parts) == 1 else np.concatenate(parts), weight.rows)
+    return interleave(*np.split(rows, 2)) if weight.interleaved else rows
+
+
+def _selected(rows: Array, numbers: tuple[int, ...] | None) -> Array:
+    return rows if numbers is None else rows[list(numbers)]

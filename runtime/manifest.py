@@ -61,6 +61,11 @@ class ModelEntry:
     mixture: dict[str, float]
     """Share of the linear layers' weights that each format has; empty in a bundle that does not say."""
     num_bytes: int
+    nodes_per_layer: int = 5
+    operators: tuple[str, ...] = ()
+    """That ONNX Runtime runs for the model; empty: all nodes are pilotfish's."""
+    unfused: tuple[str, ...] = ()
+    """What is not fused, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +213,13 @@ def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
         formats=dict(entry["formats"]),
         mixture={str(name): float(share) for name, share in entry.get("mixture", {}).items()},
         num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
+        **_parse_lowered(entry.get("lowered")),
     )
+
+
+def _parse_lowered(entry: dict[str, Any] | None) -> dict[str, Any]:
+    """Missing where a layer is five nodes, all of them pilotfish's."""
+    if entry is None:
+        return {}
+    names = {key: tuple(str(item) for item in entry[key]) for key in ("operators", "unfused")}
+    return {"nodes_per_layer": int(entry["nodes_per_layer"]), **names}

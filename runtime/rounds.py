@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +21,7 @@ MOST_TOGETHER = 16  # of max_together() in native/src/options.cpp
 # much of what that pass took, since it may have other things to do.
 _LEAST_PATIENCE_SECONDS = 0.0005
 _PATIENCE = 0.1
+_SECONDS_BETWEEN_COLLECTIONS = 1.0
 
 Outcome: TypeAlias = "tuple[list[Token], Finish] | PilotfishError"
 """Of a round: its tokens, and why the generation ended if it did; or why it failed."""
@@ -51,6 +54,15 @@ class Rounds:
         self._leader: int | None = None  # the thread that runs a round
         self._expected: set[int] = set()  # owners of the last steps, as long as they have not come back
         self._patience = _LEAST_PATIENCE_SECONDS
+        self._collected = -math.inf
+
+    def collects_circles(self) -> bool:
+        """Have the collector free streams that were dropped in circles; False if it did so less than a second ago."""
+        if time.monotonic() - self._collected < _SECONDS_BETWEEN_COLLECTIONS:
+            return False
+        gc.collect()
+        self._collected = time.monotonic()  # it takes some tens of milliseconds where there is much to look at
+        return True
 
     def step(self, request: RequestHandle, owner: int) -> tuple[list[Token], Finish]:
         """Run a round of a generation. An ``owner`` waits for one at a time: a thread, or an asynchronous stream.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import threading
 import warnings
 from collections import deque
@@ -254,6 +253,7 @@ def _open(engine: EngineHandle, rounds: Rounds, ids: NDArray[np.int32], request:
         with rounds.lock:
             return calls.request_open(engine, ids, request)
     except EngineBusyError:
-        gc.collect()
+        if not rounds.collects_circles():
+            raise
     with rounds.lock:
         return calls.request_open(engine, ids, request)

@@ -19,6 +19,7 @@ from .verify_checks import (
     Amount,
     Check,
     greedy_checks,
+    row_checks,
     sampling_checks,
     self_draft_checks,
     shared_pass_checks,
@@ -87,6 +88,7 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
     with _open(bundle, options) as engine:
         prompts = [engine.encode(prompt) for prompt in options.prompts]
         sources = sources_of(engine)
+        run(row_checks(engine, prompts))
         for source in sources:
             run(greedy_checks(engine, prompts, source, options.amount))
         for source in (Source("plain", PLAIN), *sources):

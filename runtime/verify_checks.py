@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Of a whole verification: the chance that a right engine fails one of its statistical checks.
 FALSE_ALARM = 1e-3
 COLLAPSED = 0.02
+ROWS = (1, 2, 3, 8, 17, 64)  # of passes whose rows are compared
 # Fewer drafted tokens say nothing about acceptance.
 LEAST_DRAFTED = 50
 _NO_REUSE = GenerateKeywords(reuse_prefix=False)
@@ -83,6 +84,21 @@ def shared_pass_checks(engine: Engine, prompts: Prompts, source: Source, amount:
         for one, other in zip(alone, together, strict=True)
     )
     yield Check("shared passes", source.name, num_equal == len(prompts), f"{num_equal} of {len(prompts)} prompts")
+
+
+def row_checks(engine: Engine, prompts: Prompts) -> Iterator[Check]:
+    """A row of a pass has the same bits alone and among others, which all else rests on."""
+    num_rows = min(ROWS[-1], engine.info.max_context)
+    ids = [token_id for prompt in prompts for token_id in prompt]
+    ids = (ids * (num_rows // len(ids) + 1))[:num_rows]
+    together = engine.logits(ids)
+    different = [
+        size
+        for size in ROWS
+        if size < num_rows and not np.array_equal(engine.logits(ids[:size]), together[:size], equal_nan=True)
+    ]
+    detail = f"passes of {', '.join(map(str, different))} rows differ" if different else f"{num_rows} rows"
+    yield Check("rows alone", "plain", not different, detail)
 
 
 def self_draft_checks(engine: Engine, prompts: Prompts, source: Source, amount: Amount) -> Iterator[Check]:

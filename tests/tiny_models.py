@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save_file
 from tiny_bundles import BOS, EOS, byte_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -15,6 +16,9 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from pilotfish.exporter.model_check import text_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +61,19 @@ def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
 
 def save_model(folder: Path, config: PretrainedConfig, *, tokenizer: bool = True) -> Path:
     """A random model whose biases and norms are not the trivial ones, saved as safetensors."""
+    save_random(folder, config)
+    if tokenizer:
+        save_tokenizer(folder)
+    return folder
+
+
+def save_random(folder: Path, config: PretrainedConfig, *, is_whole: bool = False) -> Path:
+    """The same without a tokenizer; is_whole: a model of several parts, of which tensors of text are saved."""
     torch.manual_seed(3)
-    model = AutoModelForCausalLM.from_config(config)
+    text = config.text_config if is_whole else config
+    if is_whole and type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        text = text_config(config, str(folder))
+    model = AutoModelForCausalLM.from_config(text)
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             weight.data.normal_(std=0.3)
@@ -66,10 +81,20 @@ def save_model(folder: Path, config: PretrainedConfig, *, tokenizer: bool = True
             weight.data.uniform_(0.5, 1.5)
         else:
             weight.data.normal_(std=0.15)
-    model.save_pretrained(folder)
-    if tokenizer:
-        save_tokenizer(folder)
+    if not is_whole:
+        model.save_pretrained(folder)
+        return folder
+    config.save_pretrained(folder)
+    tensors = {_whole_name(name): value.contiguous() for name, value in model.state_dict().items()}
+    if text.tie_word_embeddings:
+        tensors.pop("lm_head.weight")
+    save_file({**tensors, "vision_tower.patch.weight": torch.ones(4, 4)}, folder / "model.safetensors")
     return folder
+
+
+def _whole_name(name: str) -> str:
+    """Where a tensor of the text is in a model of several parts."""
+    return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
 
 
 def save_tokenizer(folder: Path, **changes: Any) -> None:

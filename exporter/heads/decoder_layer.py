@@ -45,7 +45,7 @@ def layer_config(checkpoint: HeadCheckpoint) -> Any:
     given |= {"max_position_embeddings": checkpoint.config.get("max_position_embeddings") or _DEFAULT_POSITIONS}
     try:
         config = LlamaConfig(**given)
-        check_rope_type(config)
+        check_rope_type(config, fixed=True)
         LlamaRotaryEmbedding(config)
     except ExportError:
         raise

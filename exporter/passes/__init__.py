@@ -6,23 +6,30 @@ from typing import TYPE_CHECKING
 
 from pilotfish.exporter import contract
 
+from .activations import fuse_activations
 from .attention import fuse_attention
 from .canonical import canonicalise
 from .check import check_fused
+from .duplicates import join_duplicates
+from .embedding import pack_embeddings
+from .gated import fuse_swiglu
 from .linear import pack_projections
+from .lower import lower
 from .match import sweep
-from .norm_prologue import fold_norms
-from .packed_tokens import flatten_tokens, gather_output_rows
+from .norm_prologue import fold_norms, lower_norms, store_pending
+from .norms import fuse_norms
+from .output_rows import gather_output_rows
 from .plan import PackedWeight, Plan, Vector
 from .ports import finish_ports, shared_inputs
 from .residual import fold_residual
-from .rms_norm import fuse_rms_norm
-from .rotary import fuse_rotary
-from .swiglu import fuse_swiglu
+from .scale import fold_scales
 from .taps import add_taps
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import onnx_ir as ir
+    import torch
 
     from .plan import Formats
 
@@ -35,32 +42,40 @@ def fuse(
     cache_dtype: str,
     num_layers: int,
     *,
+    buffers: Mapping[str, torch.Tensor] | None = None,
     logit_ids: tuple[int, ...] | None = None,
     taps: tuple[int, ...] = (),
 ) -> Plan:
-    """Rewrites a traced decoder in place to 5 nodes a layer and returns the plan of its stored tensors.
+    """Rewrites a traced decoder in place, to 5 nodes a layer where all fits, and returns the plan of its tensors.
 
+    buffers: tensors that the model computes when it is built, by name.
     taps: residual streams that become outputs, see `add_taps`.
     logit_ids: the only ids that the head scores; None: the whole vocabulary.
 
     Raises:
-        UnsupportedModelError: a layer that does not have the expected shape; the message names it and the reason.
+        UnsupportedModelError: a layer that no rows can express; the message names it and the reason.
     """
-    plan = canonicalise(model, formats, logit_ids)
+    plan = canonicalise(model, formats, logit_ids, buffers or {})
     shared = shared_inputs()
-    fuse_rms_norm(model)
-    fuse_rotary(model, plan)
+    lower(model, plan, shared)
+    join_duplicates(model)
+    fuse_norms(model, plan)
+    fuse_activations(model)
+    sweep(model.graph)
     fuse_swiglu(model, plan)
     attentions = fuse_attention(model, plan, shared)
-    flatten_tokens(model, plan, shared)
     sweep(model.graph)
+    pack_embeddings(model, plan, shared)
     pack_projections(model, plan)
+    fold_scales(model, plan)
     fold_residual(model)
-    gather_output_rows(model, shared)
     sweep(model.graph)
+    gather_output_rows(model, shared)
     fold_norms(model, plan)
     sweep(model.graph)
-    check_fused(model, num_layers)
+    lower_norms(model, plan)
+    store_pending(model, plan)
+    check_fused(model, plan, num_layers)
     plan.sort(model.graph)
     finish_ports(model, plan, attentions, shared, cache_dtype)
     add_taps(model, plan, taps)

@@ -1,7 +1,9 @@
-"""Pass 5: q, k and v projections, head norms, rotary and attention become one Linear and one PagedAttention."""
+"""Pass 5: every attention becomes one PagedAttention; rotation, head norms and projections move in where they fit."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,22 +11,29 @@ import onnx_ir as ir
 
 from pilotfish.exporter import contract
 
-from .linear import linear_node, parameters_of
-from .match import describe, input_of, insert_before, producer, refuse, replace, static_shape
+from .layout import Rows, in_order, joined, rows_of
+from .linear import biases_of, linear_node, parameters_of
+from .match import input_of, insert_before, producer, refuse, scope
+from .rotary import Rotary, rotary_of
+from .row_graph import TOKENS, row_dims
 
 if TYPE_CHECKING:
     from .plan import Plan
 
+_UNROTATED = 4  # columns that the tables of layers without positions rotate by nothing
+_NAMES = ("query", "key", "value")
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    """The way of q, k or v from its projection to the attention."""
 
-    projection: ir.Node
+@dataclass(slots=True)
+class _Heads:
+    """Query, key or value on the way to attention."""
+
+    value: ir.Value  # [num_tokens, num_heads, head_dim], before what attention itself does
     num_heads: int
     head_dim: int
-    rotated: bool
-    norm: ir.Node | None
+    rotary: Rotary | None = None
+    norm: ir.Node | None = None
+    rows: Rows | None = None
 
 
 def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> list[ir.Node]:
@@ -32,70 +41,213 @@ def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
     fused = []
     for node in list(model.graph):
         if node.op_type == "Attention":
-            q, k, v = (_branch(node, index) for index in range(3))
-            _check(node, q, k, v)
-            packed = _qkv(node, (q, k, v), plan)
-            new = _paged_attention(node, (q, k, v), packed.outputs[0], plan, shared)
-            replace(node, new)
+            q, k, v = (_heads(node, index) for index in range(3))
+            _check_sizes(node, q, k, v)
+            _find_rotation(node, q, k, plan)
+            _find_norms(q, k, plan)
+            for heads in (q, k, v):
+                heads.rows = rows_of(heads.value)
+            packed = _qkv(node, (q, k, v), plan) or _joined_qkv(node, (q, k, v), plan)
+            scale = node.attributes["scale"].as_float() * _factor(q) * _factor(k)
+            new = _paged_attention(node, (q, k), packed, scale, plan, shared)
+            insert_before(node, new)
+            new.outputs[0].type = node.outputs[0].type
+            new.outputs[0].shape = ir.Shape([TOKENS, q.num_heads * q.head_dim])
+            _replace_output(node, new, v, plan)
             fused.append(new)
-    return fused
+    return sorted(fused, key=_layer_of)
 
 
-def _branch(attention: ir.Node, index: int) -> _Branch:
-    """Walks up: [Rotary] <- Transpose(0, 2, 1, 3) <- [RMSNorm] <- Reshape(1, -1, heads, head_dim) <- Projection."""
-    name, value = ("query", "key", "value")[index], input_of(attention, index)
-    rotary = producer(value, "Rotary")
-    value = input_of(rotary, 0) if rotary is not None else value
-    transpose = producer(value, "Transpose")
-    if transpose is None or list(transpose.attributes["perm"].as_ints()) != [0, 2, 1, 3]:
-        raise refuse(attention, f"its {name} heads come from {describe(value)}, not from a plain head split")
-    value = input_of(transpose, 0)
-    norm = producer(value, "RMSNorm")
-    value = input_of(norm, 0) if norm is not None else value
-    reshape = producer(value, "Reshape")
-    projection = producer(reshape.inputs[0], "Projection") if reshape is not None else None
-    if reshape is None or projection is None:
-        raise refuse(attention, f"its {name} comes from {describe(value)}, not from a projection split into heads")
-    *_, num_heads, head_dim = static_shape(reshape.outputs[0])
-    if num_heads is None or head_dim is None:
-        raise refuse(attention, f"the number and size of its {name} heads are not constant")
-    return _Branch(projection, num_heads, head_dim, rotary is not None, norm)
+def _layer_of(node: ir.Node) -> int:
+    return int(str(input_of(node, 8).name).rpartition(".")[2])
 
 
-def _check(node: ir.Node, q: _Branch, k: _Branch, v: _Branch) -> None:
-    if not (q.rotated and k.rotated) or v.rotated:
-        raise refuse(node, "query and key must pass a rotary embedding over the whole head, and value must not")
-    if v.norm is not None or (q.norm is None) != (k.norm is None):
-        raise refuse(node, "head norms must apply to query and key both, and not to value")
-    if not q.head_dim == k.head_dim == v.head_dim or k.num_heads != v.num_heads or q.num_heads % k.num_heads:
+def _heads(node: ir.Node, index: int) -> _Heads:
+    value = input_of(node, index)
+    num_heads, head_dim = row_dims(value)
+    return _Heads(value, num_heads, head_dim)
+
+
+def _check_sizes(node: ir.Node, q: _Heads, k: _Heads, v: _Heads) -> None:
+    if q.head_dim != k.head_dim or k.num_heads != v.num_heads or q.num_heads % k.num_heads or v.head_dim > k.head_dim:
         raise refuse(node, "query, key and value heads do not form groups of one head size")
-    if not q.projection.inputs[0] is k.projection.inputs[0] is v.projection.inputs[0]:
-        raise refuse(node, "query, key and value are not projections of the same input")
-    if q.norm is not None and k.norm is not None and _epsilon(q.norm) != _epsilon(k.norm):
-        raise refuse(node, "query and key norms differ in epsilon")
+
+
+def _find_rotation(node: ir.Node, q: _Heads, k: _Heads, plan: Plan) -> None:
+    of_q, of_k = rotary_of(q.value, plan), rotary_of(k.value, plan)
+    if of_q is None and of_k is not None:
+        of_q = _rotary_of_scaled(node, q.value, plan)
+    if of_q is not None and of_k is not None and of_q.way == of_k.way:
+        q.rotary, q.value = of_q, of_q.x
+        k.rotary, k.value = of_k, of_k.x
+
+
+def _rotary_of_scaled(node: ir.Node, heads: ir.Value, plan: Plan) -> Rotary | None:
+    """The rotation of heads that are multiplied by a number of their position after it; before it is the same."""
+    product = producer(heads, "Mul")
+    if product is None:
+        return None
+    for index in (0, 1):
+        factor, rotated = input_of(product, index), input_of(product, 1 - index)
+        if math.prod(row_dims(factor)) == 1 and row_dims(rotated) == row_dims(heads):
+            found = rotary_of(rotated, plan)
+            if found is None or row_dims(found.x) != row_dims(heads):
+                continue
+            scaled = ir.node("Mul", [found.x, factor])
+            scaled.outputs[0].shape = found.x.shape
+            insert_before(node, scaled)
+            return dataclasses.replace(found, x=scaled.outputs[0])
+    return None
+
+
+def _find_norms(q: _Heads, k: _Heads, plan: Plan) -> None:
+    """Norms of each head by itself with one weight for all, right before the rotation."""
+    norms = [producer(_through_reshapes(heads.value), "RMSNorm") for heads in (q, k)]
+    for heads, norm in zip((q, k), norms, strict=True):
+        if norm is None or row_dims(norm.outputs[0])[-1] != heads.head_dim or not _is_vector(norm, plan):
+            return
+    q_norm, k_norm = norms
+    if q_norm is None or k_norm is None or _epsilon(q_norm) != _epsilon(k_norm):
+        return
+    for heads, norm in ((q, q_norm), (k, k_norm)):
+        heads.norm, heads.value = norm, input_of(norm, 0)
+
+
+def _is_vector(norm: ir.Node, plan: Plan) -> bool:
+    return plan.is_pending(norm.inputs[1])
+
+
+def _through_reshapes(value: ir.Value) -> ir.Value:
+    while (node := producer(value, "Reshape")) is not None:
+        value = input_of(node, 0)
+    return value
 
 
 def _epsilon(norm: ir.Node) -> float:
     return norm.attributes["epsilon"].as_float()
 
 
-def _qkv(node: ir.Node, branches: tuple[_Branch, ...], plan: Plan) -> ir.Node:
-    parts = [parameters_of(branch.projection) for branch in branches]
-    biases = [bias for _, bias in parts if bias is not None]
-    if len(biases) not in (0, len(parts)):
-        raise refuse(node, "some of query, key and value have a bias and some have none")
-    layer = node.attributes["layer"].as_int()
-    weight = plan.weight(f"layers.{layer}.qkv", [weight for weight, _ in parts], "linear")
-    bias = plan.vector(f"layers.{layer}.qkv_bias", biases) if biases else None
-    packed = linear_node(plan, weight, input_of(branches[0].projection, 0), bias)
+def _factor(heads: _Heads) -> float:
+    """A number that all queries or keys are multiplied with, which a norm behind it would take away."""
+    return heads.rows.factor if heads.rows is not None and heads.norm is None else 1.0
+
+
+def _qkv(node: ir.Node, branches: tuple[_Heads, ...], plan: Plan) -> ir.Value | None:
+    """One Linear for all three, if they are rows of projections of one value; None: they are not."""
+    parts = [heads.rows for heads in branches]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or len({part.x for part in found}) != 1 or found[0].x is None:
+        return None
+    if found[2].factor != 1 or branches[2].head_dim != branches[0].head_dim:
+        return None
+    if any(heads.norm is not None and part.factor != 1 for heads, part in zip(branches, found, strict=True)):
+        return None
+    return _linear_of(node, found, f"layers.{node.attributes['layer'].as_int()}.qkv", plan)
+
+
+def _linear_of(node: ir.Node, parts: list[Rows], name: str, plan: Plan) -> ir.Value | None:
+    """A Linear that makes the rows of the parts, put before `node`; None: matrices that are not stored alike."""
+    projections, numbers = joined(parts)
+    if len({parameters_of(item)[2] for item in projections}) != 1:
+        return None
+    rows = in_order(numbers, projections)
+    transposed = parameters_of(projections[0])[2]
+    sources = [parameters_of(item)[0] for item in projections]
+    weight = plan.weight(name, sources, "linear", rows=rows, transposed=transposed)
+    biases = biases_of(projections, plan)
+    bias = None if biases is None else plan.vector(f"{name}_bias", biases, rows=rows)
+    packed = linear_node(plan, weight, input_of(projections[0], 0), bias)
+    packed.outputs[0].shape = ir.Shape([TOKENS, weight.out_features])
     insert_before(node, packed)
-    return packed
+    return packed.outputs[0]
 
 
-def _paged_attention(
-    node: ir.Node, branches: tuple[_Branch, ...], qkv: ir.Value, plan: Plan, shared: dict[str, ir.Value]
+def _joined_qkv(node: ir.Node, branches: tuple[_Heads, ...], plan: Plan) -> ir.Value:
+    """The rows that are computed each in their own way, side by side."""
+    plan.unfused.append(f"{scope(node)}: query, key and value are not one projection")
+    layer = node.attributes["layer"].as_int()
+    values = []
+    for name, heads in zip("qkv", branches, strict=True):
+        value = _wide(node, heads, branches[0].head_dim, plan)
+        rows = heads.rows
+        is_own = rows is not None and rows.x is not None and value is heads.value and len(rows.projections) == 1
+        if is_own and rows is not None and (rows.factor == 1 or name != "v"):
+            made = _linear_of(node, [rows], f"layers.{layer}.{name}", plan)
+            values.append(made if made is not None else _flat(node, value, heads, plan))
+            continue
+        heads.rows = None
+        values.append(_flat(node, value, heads, plan))
+    width = sum(row_dims(value)[0] for value in values)
+    join = ir.node("Concat", values, {"axis": -1})
+    join.outputs[0].shape = ir.Shape([TOKENS, width])
+    insert_before(node, join)
+    return join.outputs[0]
+
+
+def _flat(node: ir.Node, value: ir.Value, heads: _Heads, plan: Plan) -> ir.Value:
+    width = heads.num_heads * (row_dims(value)[-1] if value is not heads.value else heads.head_dim)
+    value = _through_reshapes(value)
+    return value if row_dims(value) == (width,) else _reshaped(node, value, (width,), plan)
+
+
+def _reshaped(node: ir.Node, value: ir.Value, dims: tuple[int, ...], plan: Plan) -> ir.Value:
+    new = ir.node("Reshape", [value, plan.integers([0, *dims])])
+    new.outputs[0].shape = ir.Shape([TOKENS, *dims])
+    insert_before(node, new)
+    return new.outputs[0]
+
+
+def _wide(node: ir.Node, heads: _Heads, head_dim: int, plan: Plan) -> ir.Value:
+    """Values of smaller heads than the keys', with zeros behind each head."""
+    if heads.head_dim == head_dim:
+        return heads.value
+    value = _reshaped(node, heads.value, (heads.num_heads, heads.head_dim), plan)
+    missing = head_dim - heads.head_dim
+    if missing > heads.head_dim:
+        raise refuse(node, f"its values have {heads.head_dim} columns a head and its keys {head_dim}")
+    bounds = [plan.integers([number]) for number in (0, missing, 2, 1)]
+    part = ir.node("Slice", [value, *bounds])
+    part.outputs[0].shape = ir.Shape([TOKENS, heads.num_heads, missing])
+    zeros = ir.node("Sub", [part.outputs[0], part.outputs[0]])
+    zeros.outputs[0].shape = part.outputs[0].shape
+    join = ir.node("Concat", [value, zeros.outputs[0]], {"axis": -1})
+    join.outputs[0].shape = ir.Shape([TOKENS, heads.num_heads, head_dim])
+    for new in (part, zeros, join):
+        insert_before(node, new)
+    return join.outputs[0]
+
+
+def _replace_output(node: ir.Node, new: ir.Node, v: _Heads, plan: Plan) -> None:
+    """Attention's result is split into heads for whoever reads it so; without the columns of zeros."""
+    num_heads, width = row_dims(node.outputs[0])
+    value = new.outputs[0]
+    head_dim = row_dims(value)[0] // num_heads
+    if head_dim != width:
+        value = _reshaped(node, value, (num_heads, head_dim), plan)
+        part = ir.node("Slice", [value, *(plan.integers([number]) for number in (0, v.head_dim, 2, 1))])
+        part.outputs[0].shape = ir.Shape([TOKENS, num_heads, width])
+        insert_before(node, part)
+        value = part.outputs[0]
+    for use in list(node.outputs[0].uses()):
+        reader = use.node
+        if reader.op_type == "Reshape" and row_dims(reader.outputs[0]) == row_dims(value):
+            ir.convenience.replace_all_uses_with(reader.outputs[0], value)
+        else:
+            wanted = (
+                value if row_dims(value) == (num_heads, width) else _reshaped(node, value, (num_heads, width), plan)
+            )
+            reader.replace_input_with(use.idx, wanted)
+
+
+def _paged_attention(  # noqa: PLR0917 - what an attention is made of
+    node: ir.Node,
+    branches: tuple[_Heads, _Heads],
+    qkv: ir.Value,
+    scale: float,
+    plan: Plan,
+    shared: dict[str, ir.Value],
 ) -> ir.Node:
-    q, k, _ = branches
+    q, k = branches
     layer = node.attributes["layer"].as_int()
     norms: list[ir.Value | None] = [None, None]
     if q.norm is not None and k.norm is not None:
@@ -103,22 +255,24 @@ def _paged_attention(
             plan.vector(f"layers.{layer}.q_norm", [input_of(q.norm, 1)]),
             plan.vector(f"layers.{layer}.k_norm", [input_of(k.norm, 1)]),
         ]
+    rotary = q.rotary
+    tables = plan.unrotated(_UNROTATED // 2) if rotary is None else (rotary.cos, rotary.sin)
     caches = [ir.Value(name=contract.key_cache(layer)), ir.Value(name=contract.value_cache(layer))]
     inputs = [shared[name] for name in contract.ATTENTION_INPUTS]
     attributes = {
         "num_heads": q.num_heads,
         "num_kv_heads": k.num_heads,
         "head_dim": q.head_dim,
-        "rotary_dim": q.head_dim,
-        "interleaved": 0,
-        "scale": node.attributes["scale"].as_float(),
+        "rotary_dim": _UNROTATED if rotary is None else rotary.rotary_dim,
+        "interleaved": int(rotary is not None and rotary.interleaved),
+        "scale": scale,
         "sliding_window": node.attributes["sliding_window"].as_int(),
         "softcap": node.attributes["softcap"].as_float(),
         "norm_epsilon": _epsilon(q.norm) if q.norm is not None else 0.0,
     }
     return ir.node(
         "PagedAttention",
-        [qkv, *inputs, plan.value("cos"), plan.value("sin"), *caches, *norms],
+        [qkv, *inputs, plan.value(tables[0]), plan.value(tables[1]), *caches, *norms],
         attributes,
         domain=contract.DOMAIN,
     )

@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from pilotfish.exporter.contract import DOMAIN
 
-from .match import input_of, layer_index, refuse, replace
+from .match import input_of, layer_index, replace
+from .row_graph import TOKENS, row_dims
 
 if TYPE_CHECKING:
     from .plan import PackedWeight, Plan
@@ -16,9 +17,20 @@ if TYPE_CHECKING:
 _NAMES = {"o_proj": "o", "down_proj": "down"}
 
 
-def parameters_of(projection: ir.Node) -> tuple[ir.Value, ir.Value | None]:
-    """Weight and bias of a traced projection."""
-    return input_of(projection, 1), (*projection.inputs, None, None)[2]
+def parameters_of(projection: ir.Node) -> tuple[ir.Value, ir.Value | None, bool]:
+    """Weight and bias of a traced projection, and whether the weight is [in_features, out_features]."""
+    transposed = projection.attributes.get("transposed")
+    is_transposed = transposed is not None and bool(transposed.as_int())
+    return input_of(projection, 1), (*projection.inputs, None, None)[2], is_transposed
+
+
+def biases_of(projections: list[ir.Node], plan: Plan) -> list[ir.Value] | None:
+    """The biases of projections that become one; zeros for those that have none. None: no one has a bias."""
+    found = [parameters_of(item)[1] for item in projections]
+    if all(bias is None for bias in found):
+        return None
+    sizes = [row_dims(item.outputs[0])[0] for item in projections]
+    return [plan.zeros(size) if bias is None else bias for bias, size in zip(found, sizes, strict=True)]
 
 
 def linear_node(
@@ -37,19 +49,36 @@ def linear_node(
 
 def pack_projections(model: ir.Model, plan: Plan) -> None:
     """Projection(x, weight, bias) -> Linear(x, packed weight, bias)."""
+    head = _head(model.graph.outputs[0])
     for node in list(model.graph):
         if node.op_type == "Projection":
-            weight, bias = parameters_of(node)
-            if str(weight.name) not in plan.parameters:
-                raise refuse(node, "a linear layer's weight is computed, not stored")
-            name = _name(str(weight.name))
-            role = "lm_head" if name == "lm_head" else "linear"
-            packed = plan.weight(name, (weight,), role)
-            stored = None if bias is None else plan.vector(f"{name}_bias", (bias,))
-            replace(node, linear_node(plan, packed, input_of(node, 0), stored))
+            weight, bias, transposed = parameters_of(node)
+            role = "lm_head" if node is head else "linear"
+            name = role if node is head else _name(str(weight.name), plan)
+            packed = plan.weight(name, (weight,), role, transposed=transposed)
+            stored = None if bias is None else plan.vector(f"{name}_bias", (bias,), rows=_kept(plan, role))
+            new = linear_node(plan, packed, input_of(node, 0), stored)
+            replace(node, new)
+            new.outputs[0].shape = ir.Shape([TOKENS, packed.out_features])
 
 
-def _name(parameter: str) -> str:
+def _kept(plan: Plan, role: str) -> tuple[int, ...] | None:
+    return plan.logit_ids if role == "lm_head" else None
+
+
+def _head(logits: ir.Value) -> ir.Node | None:
+    """The projection that makes the logits, whatever is done with them after it."""
+    node = logits.producer()
+    while node is not None and node.op_type != "Projection":
+        rows = [value for value in node.inputs if value is not None and value.producer() is not None]
+        node = rows[0].producer() if rows else None
+    return node
+
+
+def _name(parameter: str, plan: Plan) -> str:
     """Stored name of a projection: 'model.layers.3.mlp.down_proj.weight' -> 'layers.3.down'."""
-    layer, module = layer_index(parameter), parameter.split(".")[-2]
-    return "lm_head" if layer is None else f"layers.{layer}.{_NAMES.get(module, module)}"
+    layer, path = layer_index(parameter), parameter.removesuffix(".weight")
+    module = path.rpartition(".")[2]
+    name = path if layer is None else f"layers.{layer}.{_NAMES.get(module, module)}"
+    is_taken = any(known.name == name and known.sources != (parameter,) for known in plan.weights.values())
+    return path if is_taken else name

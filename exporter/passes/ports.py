@@ -10,6 +10,7 @@ from pilotfish.exporter import contract
 from pilotfish.exporter.data_types import DATA_TYPES
 
 from .match import input_of
+from .row_graph import row_dims
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -39,12 +40,14 @@ def finish_ports(
             cache.type, cache.shape = _tensor(kept.dtype), ir.Shape(kept.axes)
             graph.inputs.append(cache)
     logits = graph.outputs[0]
-    head = list(graph)[-1]  # check_fused has seen that it is the Linear that makes the logits
-    port = contract.logits_port(head.attributes["out_features"].as_int())
+    num_logits = row_dims(logits)[0] if plan.logit_ids is None else len(plan.logit_ids)
+    port = contract.logits_port(num_logits)
     logits.name, logits.type, logits.shape = port.name, _tensor(port.dtype), ir.Shape(port.axes)
     for node in graph:
         for output in node.outputs:
-            output.shape = output.shape if output is logits else None  # torch's batch axis is gone
+            output.shape = output.shape if output is logits else None
+    for value in plan.constants():
+        graph.register_initializer(value)
     for value in plan.values.values():
         value.type = _tensor("u8" if value.name in plan.weights else "f32")
 

@@ -1,86 +1,157 @@
-"""Pass 3: the arithmetic of a rotary embedding becomes one Rotary node; finds the module that makes the angles."""
+"""Of pass 5: finds out by trying whether heads are rotated before attention, however that is written.
+
+The nodes between a value without position and attention run on random numbers; if they do what the operator does with
+one of its ways to rotate, it does so from then on.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxscript.rewriter import pattern
+import torch
 
-from pilotfish.exporter.contract import DOMAIN
+from pilotfish.exporter.errors import UnsupportedModelError
 
-from .match import constant, input_of, producer, refuse
+from .evaluate import Evaluator
+from .match import constant
+from .row_graph import row_dims
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from .plan import Plan
 
-
-def _arithmetic(op, x, cos, sin, half, end, axis, step, start, middle, axis_low, step_low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0917
-    upper = op.Slice(x, half, end, axis, step)
-    lower = op.Slice(x, start, middle, axis_low, step_low)
-    return op.Add(op.Mul(x, cos), op.Mul(op.Concat(op.Neg(upper), lower, axis=-1), sin))
-
-
-def _node(op, x, cos, sin, **_):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN202
-    return op.Rotary(x, cos, sin, _domain=DOMAIN)
+_LINEAR = ("Add", "Sub", "Mul", "Neg", "Slice", "Split", "Concat", "Reshape", "Transpose", "Gather", "Expand")
+_MOST_VALUES = 64  # that a rotation is written with
+_NUM_ROWS = 3
+_TOLERANCE = 1e-5
 
 
-def _rotates_halves(_context: object, x: ir.Value, **bounds: ir.Value) -> bool:
-    """Whether the two slices are the upper and the lower half of the last axis."""
-    width = None if x.shape is None else x.shape[-1]
-    if not isinstance(width, int):
-        return False
-    found = {name: constant(value) for name, value in bounds.items() if name not in ("cos", "sin")}
-    last = ([-1.0], [float(len(x.shape or ()) - 1)])
-    return (
-        found["half"] == found["middle"] == [width / 2]
-        and found["start"] == [0.0]
-        and (found["end"] or [0.0])[0] >= width
-        and found["step"] == found["step_low"] == [1.0]
-        and found["axis"] in last
-        and found["axis_low"] in last
-    )
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """How the heads `x` [num_tokens, num_heads, head_dim] are rotated."""
+
+    x: ir.Value
+    cos: str  # stored tables
+    sin: str
+    rotary_dim: int
+    interleaved: bool
+
+    @property
+    def way(self) -> tuple[str, str, int, bool]:
+        """What query and key must have in common."""
+        return self.cos, self.sin, self.rotary_dim, self.interleaved
 
 
-def fuse_rotary(model: ir.Model, plan: Plan) -> None:
-    """X * cos + (-x[half:], x[:half]) * sin -> Rotary(x, cos, sin), with angles = position_ids * frequencies."""
-    rule = pattern.RewriteRule(_arithmetic, _node, _rotates_halves)
-    pattern.RewriteRuleSet([rule], commute=True).apply_to_model(model)
-    modules = set()
-    for node in model.graph:
-        if node.op_type == "Rotary":
-            modules.add(_angle_module(node, input_of(node, 1), "Cos"))
-            modules.add(_angle_module(node, input_of(node, 2), "Sin"))
-    if len(modules) > 1:
-        raise refuse(next(iter(model.graph)), f"layers rotate by different angle tables ({', '.join(sorted(modules))})")
-    plan.rotary_module = modules.pop() if modules else ""
+def rotary_of(heads: ir.Value, plan: Plan) -> Rotary | None:
+    """The rotation that makes `heads`; None: there is none, or not one that the operator has."""
+    above = _above(heads)
+    tables = [value for value in above if _table(value, plan) is not None]
+    if len(tables) != 2:  # noqa: PLR2004 - cosine and sine
+        return None
+    head_dim = row_dims(heads)[-1]
+    for x in (value for value in above if value not in tables and _is_like(value, heads)):
+        for cos, sin in (tables, tables[::-1]):
+            for width, interleaved, repeated in _candidates(row_dims(cos)[-1], head_dim):
+                if _rotates_so(heads, (x, cos, sin), width, interleaved=interleaved, repeated=repeated):
+                    names = [_half(plan, str(_table(item, plan)), repeated, interleaved) for item in (cos, sin)]
+                    return Rotary(x, names[0], names[1], width, interleaved)
+    return None
 
 
-def _angle_module(rotary: ir.Node, value: ir.Value, function: str) -> str:
-    """Name of the torch module whose frequencies `value` = function(position_ids * frequencies) uses."""
-    node = value.producer()
-    while node is not None and node.op_type in ("Unsqueeze", "Mul"):  # broadcasting and a constant attention factor
-        value = input_of(node, 1 if constant(node.inputs[0]) is not None else 0)
+def _above(heads: ir.Value) -> list[ir.Value]:
+    """Values that the arithmetic before attention reads, the nearest first."""
+    found: dict[ir.Value, None] = {}
+    pending = [heads]
+    while pending and len(found) < _MOST_VALUES:
+        value = pending.pop(0)
+        if value in found or constant(value) is not None:
+            continue
+        found[value] = None
         node = value.producer()
-    angles = producer(input_of(node, 0), "Concat") if node is not None and node.op_type == function else None
-    product = producer(angles.inputs[0], "Mul") if angles is not None and angles.inputs[0] is angles.inputs[1] else None
-    roots = set() if product is None else _roots(product)
-    frequencies = [name for name in roots if name.endswith("inv_freq")]
-    if len(frequencies) != 1 or roots != {"position_ids", frequencies[0]}:
-        raise refuse(rotary, "its rotary angles are not position times a fixed frequency")
-    return frequencies[0].rpartition(".")[0]
+        if node is not None and node.op_type in _LINEAR and not _is_lookup(node):
+            pending += [item for item in node.inputs if item is not None]
+    del found[heads]
+    return list(found)
 
 
-def _roots(node: ir.Node) -> set[str]:
-    """Graph inputs that a node depends on."""
-    found: set[str] = set()
-    pending = [node]
-    while pending:
-        for value in pending.pop().inputs:
-            above = None if value is None else value.producer()
-            if above is not None:
-                pending.append(above)
-            elif value is not None and constant(value) is None:
-                found.add(str(value.name))
+def _is_like(value: ir.Value, heads: ir.Value) -> bool:
+    dims, wanted = row_dims(value), row_dims(heads)
+    return dims[-1:] == wanted[-1:] and math.prod(dims) == math.prod(wanted)
+
+
+def _is_lookup(node: ir.Node | None) -> bool:
+    """Whether a node takes rows of a table by position."""
+    return node is not None and node.op_type == "Gather" and getattr(node.inputs[1], "name", "") == "position_ids"
+
+
+def _table(leaf: ir.Value, plan: Plan) -> str | None:
+    node = leaf.producer()
+    name = None if node is None or not _is_lookup(node) else str(getattr(node.inputs[0], "name", ""))
+    return name if name in plan.tables else None
+
+
+def _candidates(columns: int, head_dim: int) -> list[tuple[int, bool, bool]]:
+    """Rotary dimension, whether pairs rotate, and whether the table repeats each angle."""
+    found = []
+    for width, repeated in ((columns, True), (2 * columns, False)):
+        if width % 2 == 0 and width <= head_dim:
+            found += [(width, False, repeated), (width, True, repeated)]
     return found
+
+
+def _kept_columns(width: int, *, interleaved: bool) -> tuple[int, ...]:
+    """Columns of a table that repeats each angle that have each once."""
+    return tuple(range(0, width, 2)) if interleaved else tuple(range(width // 2))
+
+
+def _rotates_so(
+    heads: ir.Value, leaves: tuple[ir.Value, ir.Value, ir.Value], width: int, *, interleaved: bool, repeated: bool
+) -> bool:
+    x, cos, sin = leaves
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn((_NUM_ROWS, *row_dims(x)), generator=generator, dtype=torch.float64)
+    angles = [torch.randn((_NUM_ROWS, width // 2), generator=generator, dtype=torch.float64) for _ in range(2)]
+    tables = [_repeat(item, interleaved=interleaved) if repeated else item for item in angles]
+    given = {x: values, cos: tables[0], sin: tables[1]}
+
+    def known(value: ir.Value) -> torch.Tensor | None:
+        numbers = constant(value)
+        if value in given or numbers is None or value.const_value is None:
+            return given.get(value)
+        tensor = torch.from_numpy(value.const_value.numpy().copy())
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    try:
+        found = Evaluator(known)(heads)
+    except UnsupportedModelError:
+        return False
+    expected = _rotated(values.reshape(found.shape), angles[0], angles[1], width, interleaved=interleaved)
+    return torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+def _repeat(angles: torch.Tensor, *, interleaved: bool) -> torch.Tensor:
+    return angles.repeat_interleave(2, dim=-1) if interleaved else torch.cat((angles, angles), dim=-1)
+
+
+def _rotated(
+    heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, width: int, *, interleaved: bool
+) -> torch.Tensor:
+    """What PagedAttention does with [num_tokens, num_heads, head_dim]."""
+    result = heads.clone()
+    half = width // 2
+    firsts, seconds = (slice(0, width, 2), slice(1, width, 2)) if interleaved else (slice(0, half), slice(half, width))
+    first, second = heads[..., firsts], heads[..., seconds]
+    result[..., firsts] = first * cos[:, None] - second * sin[:, None]
+    result[..., seconds] = second * cos[:, None] + first * sin[:, None]
+    return result
+
+
+def _half(plan: Plan, table: str, repeated: bool, interleaved: bool) -> str:  # noqa: FBT001
+    """Stored name of the table with each angle once."""
+    value = plan.values[table]
+    columns = int(str(value.shape[1])) if value.shape is not None else 0
+    kept = _kept_columns(columns, interleaved=interleaved) if repeated else tuple(range(columns))
+    return plan.half_table(table, kept)

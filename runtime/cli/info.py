@@ -24,6 +24,7 @@ _ROWS: dict[str, Callable[[ModelEntry], str]] = {
     "architecture": lambda model: model.architecture,
     "parameters": lambda model: f"{model.parameters / 1e6:.1f} M",
     "layers": lambda model: str(model.num_layers),
+    "nodes a layer": lambda model: str(model.nodes_per_layer),
     "hidden size": lambda model: str(model.hidden_size),
     "vocabulary": lambda model: str(model.vocab_size),
     "longest context": lambda model: str(model.max_positions),
@@ -48,6 +49,11 @@ def info(bundle: Bundle, json_file: Json = None) -> None:
     header = ("", *(model.role for model in manifest.models))
     rows = [(name, *(value(model) for model in manifest.models)) for name, value in _ROWS.items()]
     out().print(table(bundle, header, rows, align="left"))
+    for model in manifest.models:
+        if model.operators:
+            show(f"{model.role}: ONNX Runtime runs {', '.join(model.operators)}")
+        for reason in model.unfused:
+            show(f"{model.role}: not fused: {reason}")
     if manifest.head:
         show(_describe(manifest.head))
     tokenizer = manifest.tokenizer

@@ -16,6 +16,7 @@ from pilotfish.runtime.verify_checks import (
     _acceptance_check,
     distribution_check,
     greedy_checks,
+    row_checks,
     sampled_equality_check,
     self_draft_checks,
     shared_pass_checks,
@@ -69,6 +70,16 @@ def test_a_bundle_without_a_draft_says_what_was_not_verified(plain_bundle: Path)
     assert report.passed
     assert "no draft" in report.notes[0]
     assert any(check.name == "self-draft" for check in report.checks)
+
+
+def test_rows_whose_bits_depend_on_their_pass_are_found(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (right,) = row_checks(pair, prompts(pair))
+    assert right.passed
+    logits = pair.logits
+    monkeypatch.setattr(Engine, "logits", lambda _, ids: logits(ids) + (1e-6 if len(ids) == 3 else 0))
+    (wrong,) = row_checks(pair, prompts(pair))
+    assert (wrong.name, wrong.passed) == ("rows alone", False)
+    assert wrong.detail == "passes of 3 rows differ"
 
 
 def test_a_source_that_changes_the_output_fails_the_command(

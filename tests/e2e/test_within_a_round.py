@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pilotfish import Engine
 from pilotfish.bindings import EngineBusyError, InvalidArgumentError
+from pilotfish.bindings.masks import MaskCall
 from pilotfish.runtime.structured import Constraint
 
 if TYPE_CHECKING:
@@ -137,37 +139,46 @@ def test_a_signal_handler_closes_a_stream_in_the_midst_of_a_mask(pair: Engine, m
     assert num_used(pair) == 0
 
 
-def test_the_collector_stays_off_until_the_last_thread_is_through(
-    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two engines, each waiting for a mask: the first that has it may not turn the collector on for the other."""
-    both, one_is_through = threading.Barrier(2), threading.Event()
-    found: list[bool] = []
-    fill, turns = Constraint._fill, [1, 0]
+def test_the_collector_comes_when_a_mask_is_asked_for(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    circle: list[Any] = [pair.stream([1], max_new_tokens=9)]
+    next(circle[0])
+    circle.append(circle)
+    del circle
+    answer = MaskCall.answer
 
-    def filling(self: Constraint, path: Any, words: Any) -> None:
-        turn = turns.pop() if turns else None
-        if turn is not None:
-            both.wait(SECONDS)
-        if turn == 1:
-            one_is_through.wait(SECONDS)
-            found.append(gc.isenabled())
-        fill(self, path, words)
+    def collecting(self: MaskCall, path: Any, num_path: int, mask_out: Any) -> int:
+        gc.collect()
+        return answer(self, path, num_path, mask_out)
 
-    monkeypatch.setattr(Constraint, "_fill", filling)
+    monkeypatch.setattr(MaskCall, "answer", collecting)
+    assert len(in_time(lambda: pair.generate([2], regex=REGEX)).text) == 8
+    assert num_used(pair) == 0
 
-    def run() -> None:
-        with Engine(tiny_bundle, threads=1) as engine:
-            engine.generate([2], regex=REGEX)
-        one_is_through.set()
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [False]
-    assert gc.isenabled()
+def test_two_engines_drop_each_others_streams(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(tiny_bundle, threads=1, num_sequences=4) as one, Engine(tiny_bundle, threads=1, num_sequences=4) as two:
+        for engine in (one, two, one, two):
+            circle: list[Any] = [engine.stream([1], max_new_tokens=9)]
+            circle.append(circle)
+        del circle
+        both = threading.Barrier(2)
+        fill, turns = Constraint._fill, [True, True]
+
+        def filling(self: Constraint, path: Any, words: Any) -> None:
+            if turns and turns.pop():
+                both.wait(SECONDS)  # each is in the midst of a step
+                gc.collect()
+            fill(self, path, words)
+
+        monkeypatch.setattr(Constraint, "_fill", filling)
+        threads = [
+            threading.Thread(target=engine.generate, args=([2],), kwargs={"regex": REGEX}) for engine in (one, two)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            in_time(thread.join)
+        assert num_used(one) == num_used(two) == 0
 
 
 def test_what_is_dropped_waits_for_nobody(pair: Engine) -> None:
@@ -202,6 +213,7 @@ def test_circles_are_opened_before_an_engine_is_busy(tiny_bundle: Path) -> None:
         try:
             with pytest.raises(EngineBusyError):
                 engine.generate([1, 2, 3], max_new_tokens=engine.info.max_context - 3)
+            time.sleep(1.1)  # it looks for circles once a second
             stream.itself = stream
             del stream
             assert engine.generate([1, 2, 3], max_new_tokens=4, ignore_eos=True).stats.num_new_tokens == 4

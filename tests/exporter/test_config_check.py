@@ -179,8 +179,8 @@ def test_spellings_of_rope_scaling(changes: dict[str, Any], found: Any, model: P
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_the_old_spelling_of_a_refused_type(key: str, model: Path, config: dict[str, Any]) -> None:
     del config["rope_parameters"]
-    write(model, config | {key: {"type": "dynamic", "factor": 2.0}})
-    with pytest.raises(UnsupportedModelError, match="rope type is 'dynamic'"):
+    write(model, config | {key: {"type": "spiral", "factor": 2.0}})
+    with pytest.raises(UnsupportedModelError, match="rope type is 'spiral'"):
         load_checkpoint(str(model))
 
 

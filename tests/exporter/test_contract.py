@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.exporter import contract, manifest
+from pilotfish.exporter.passes.check import ROW_WISE
 
 GRAPH = Path(__file__).parents[2] / "native" / "GRAPH.md"
 
@@ -97,6 +98,15 @@ def test_the_manifest_has_the_documented_fields(text: str) -> None:
         manifest.HeadEntry: example["head"],
         manifest.HeadCacheEntry: example["head"]["cache"],
         manifest.TapReference: example["models"]["target"]["tap_reference"],
+        manifest.LoweredEntry: example["models"]["target"]["lowered"],
     }
     for kind, fields in documented.items():
         assert sorted(fields) == sorted(field.name for field in dataclasses.fields(kind))
+
+
+def test_the_loader_allows_every_operator_that_the_exporter_writes() -> None:
+    """The list of native/src/bundle/graph_operators.cpp, which says how the sizes of each are bounded."""
+    source = (GRAPH.parent / "src" / "bundle" / "graph_operators.cpp").read_text(encoding="utf-8")
+    allowed = set(re.findall(r'\{"", "(\w+)", k\w+\}', source))
+    assert len(allowed) > 40
+    assert set(ROW_WISE) <= allowed

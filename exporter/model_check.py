@@ -1,0 +1,175 @@
+"""Whether a configuration describes a decoder whose layers the exporter can express, before anything is traced.
+
+Every refusal names the property of the model, as its configuration has it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from transformers import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from .errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from transformers import PretrainedConfig
+
+# Text parts that transformers has no language model of their own for, and the one that computes the same for text.
+_SAME_FOR_TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+_ONLY_OF_IMAGES = ("mrope_section", "mrope_interleaved")  # in rope parameters: a text's three positions are one
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts")
+_RECURRENT_LAYERS = ("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "rwkv", "moe")
+_RECURRENT_KEYS = {
+    "state_size": "states of a recurrence",
+    "ssm_state_size": "states of a recurrence",
+    "mamba_d_state": "Mamba layers",
+    "mamba_d_ssm": "Mamba layers",
+    "conv_L_cache": "convolutions",
+    "lru_width": "recurrent layers",
+    "linear_num_key_heads": "linear attention",
+    "attention_hidden_size": "a recurrence in place of attention",
+}
+_ENCODERS = ("bert", "electra", "big_bird", "roformer", "xlm-", "xmod", "data2vec")
+_POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
+_NO_LIMIT = 1 << 15  # positions of a model whose configuration states none because it needs no table of them
+
+
+def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
+    """The configuration of the language model in one of several parts; the same one where it is alone.
+
+    Raises:
+        UnsupportedModelError: an encoder-decoder.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"{where} is a {config.model_type!r} model, not a causal language model: it is an encoder-decoder, and "
+            "decoders are supported"
+        )
+    text = getattr(config, "text_config", None)
+    if text is None or not hasattr(text, "model_type"):
+        return config
+    kind = _SAME_FOR_TEXT.get(text.model_type)
+    if kind is None:
+        found: PretrainedConfig = text
+        return found
+    values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "architectures")}
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(values.get(name), dict):
+            values[name] = {key: item for key, item in values[name].items() if key not in _ONLY_OF_IMAGES}
+            if values[name].get("rope_type", values[name].get("type")) == "mrope":
+                values[name] = {**values[name], "rope_type": "default"}
+    same: PretrainedConfig = CONFIG_MAPPING[kind](**values)
+    return same
+
+
+def fill_names(config: PretrainedConfig) -> None:
+    """Gives a configuration the names that the exporter reads, where it has others for the same."""
+    if getattr(config, "max_position_embeddings", None) is None:
+        stated = next((value for name in _POSITIONS if (value := getattr(config, name, None)) is not None), None)
+        config.max_position_embeddings = stated if stated is not None else _NO_LIMIT
+
+
+def check_supported(config: PretrainedConfig, where: str) -> None:
+    """Refuses what no graph of a bundle can express.
+
+    Raises:
+        UnsupportedModelError: naming the property.
+    """
+    for check in _CHECKS:
+        reason = check(config)
+        if reason is not None:
+            raise UnsupportedModelError(f"{where} ({config.model_type}) {reason}")
+
+
+def _experts(config: PretrainedConfig) -> str | None:
+    for name in _EXPERTS:
+        value = getattr(config, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 1 and _uses_experts(config):
+            return f"is a mixture of experts ({name} = {value}); models whose layers are dense are supported"
+    return None
+
+
+def _uses_experts(config: PretrainedConfig) -> bool:
+    return getattr(config, "enable_moe_block", True) is not False
+
+
+def _recurrence(config: PretrainedConfig) -> str | None:
+    for name in ("layer_types", "layers_block_type", "block_types", "attn_layer_indices"):
+        kinds = getattr(config, name, None)
+        found = next((kind for kind in _names(kinds) if kind in _RECURRENT_LAYERS), None)
+        if found is not None:
+            return f"has {found!r} layers ({name}), which keep a state that is no cache of keys; they are not supported"
+    for name, meaning in _RECURRENT_KEYS.items():
+        value = getattr(config, name, None)
+        if value and (name != "attention_hidden_size" or config.model_type == "rwkv"):
+            return f"has {meaning} ({name} = {value}); layers of attention alone are supported"
+    return None
+
+
+def _names(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
+
+
+def _direction(config: PretrainedConfig) -> str | None:
+    if getattr(config, "add_cross_attention", False):
+        return "reads another sequence (add_cross_attention is true); plain decoders are supported"
+    if getattr(config, "use_bidirectional_attention", None):
+        return "attends in both directions (use_bidirectional_attention); causal attention is supported"
+    is_encoder = any(name in config.model_type for name in _ENCODERS) and not getattr(config, "is_decoder", False)
+    return "is an encoder (is_decoder is false); decoders are supported" if is_encoder else None
+
+
+def _sharing(config: PretrainedConfig) -> str | None:
+    shared = getattr(config, "num_kv_shared_layers", None)
+    if isinstance(shared, int) and shared > 0:
+        return f"has layers that use the keys and values of others (num_kv_shared_layers = {shared}); not supported"
+    return None
+
+
+def _head_sizes(config: PretrainedConfig) -> str | None:
+    latent = getattr(config, "kv_lora_rank", None)
+    if latent:
+        return f"has latent attention (kv_lora_rank = {latent}); keys and values of their own are supported"
+    own, other = getattr(config, "head_dim", None), getattr(config, "global_head_dim", None)
+    if own and other and own != other:
+        return f"has heads of different sizes (head_dim = {own}, global_head_dim = {other}); one size is supported"
+    largest = own or (config.hidden_size // config.num_attention_heads if _has_sizes(config) else 0)
+    if isinstance(largest, int) and largest > MOST_HEAD_DIM:
+        return f"has heads of {largest} columns; at most {MOST_HEAD_DIM} are supported"
+    return None
+
+
+def _has_sizes(config: Any) -> bool:
+    sizes = (getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None))
+    return all(isinstance(size, int) and size > 0 for size in sizes)
+
+
+def _biased_positions(config: PretrainedConfig) -> str | None:
+    attention = getattr(config, "attn_config", None)
+    is_biased = getattr(config, "alibi", False) is True or getattr(attention, "alibi", False) is True
+    if is_biased or config.model_type == "bloom":
+        return "adds a bias by distance to its attention scores (ALiBi), which is not supported"
+    return None
+
+
+def _attention_interface(config: PretrainedConfig) -> str | None:
+    module = sys.modules[MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__module__]
+    if not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):  # the registry that its layers ask for a function
+        return "has attention of its own that does not go through transformers' attention interface; not supported"
+    return None
+
+
+MOST_HEAD_DIM = 256
+_CHECKS: Iterable[Callable[[PretrainedConfig], str | None]] = (
+    _experts,
+    _recurrence,
+    _direction,
+    _sharing,
+    _head_sizes,
+    _biased_positions,
+    _attention_interface,
+)

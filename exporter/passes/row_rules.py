@@ -1,0 +1,274 @@
+"""How each operator that a decoder is traced to acts on the cores of rows, one function a kind of operator."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pilotfish.exporter.contract import DOMAIN
+
+from .match import input_of, refuse
+from .row_graph import Kind, core_of, row_dims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import onnx_ir as ir
+
+    from .lower import Lowering
+
+_ELEMENTWISE = (
+    *("Abs", "Add", "And", "Clip", "Div", "Equal", "Erf", "Exp", "Gelu", "Greater", "GreaterOrEqual", "Less"),
+    *("LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sqrt"),
+    *("Sub", "Tanh", "Where"),
+)
+_FLOAT = 1
+_MATRIX = 2  # axes
+
+
+def _kept(shape: tuple[int, ...]) -> list[int]:
+    """The traced axes that a core has, the tokens' first."""
+    last = len(shape) - 1
+    return [0, *(axis for axis in range(1, last + 1) if shape[axis] != 1 or axis == last)]
+
+
+def _axis_of(lowering: Lowering, value: ir.Value, axis: int) -> int | None:
+    """Where a traced axis is in the core; None: it has one element and is not there."""
+    shape = lowering.shape(value)
+    kept = _kept(shape)
+    axis %= len(shape)
+    if axis == 0:
+        raise refuse(lowering.graph.origin, "it works along the tokens")
+    return kept.index(axis) if axis in kept else None
+
+
+def elementwise(lowering: Lowering, node: ir.Node) -> None:
+    """Any number of inputs that are broadcast."""
+    shape = lowering.shape(node.outputs[0])
+    dropped = {axis for axis in range(1, len(shape) - 1) if shape[axis] == 1}
+    inputs = [None if value is None else lowering.aligned(value, shape, dropped) for value in node.inputs]
+    core = lowering.graph.op(node.op_type, inputs, core_of(shape), node.attributes)
+    lowering.set_core(node.outputs[0], core)
+
+
+def same_elements(lowering: Lowering, node: ir.Node) -> None:
+    """Reshape, Squeeze, Unsqueeze and what changes nothing."""
+    lowering.set_core(node.outputs[0], lowering.core(input_of(node, 0)))
+
+
+def cast(lowering: Lowering, node: ir.Node) -> None:
+    """Rows are f32."""
+    if "to" in node.attributes and node.attributes["to"].as_int() != _FLOAT:
+        raise refuse(node, "it computes in another type than f32")
+    same_elements(lowering, node)
+
+
+def transpose(lowering: Lowering, node: ir.Node) -> None:
+    """Axes of one element move for free."""
+    x, order = input_of(node, 0), list(node.attributes["perm"].as_ints())
+    shape = lowering.shape(x)
+    wide = [axis for axis in order[1:] if shape[axis] != 1]
+    core = lowering.core(x)
+    if wide != sorted(wide):
+        sizes = [shape[axis] for axis in sorted(wide)]
+        ranks = {axis: rank + 1 for rank, axis in enumerate(sorted(wide))}
+        flat = lowering.graph.reshape(core, sizes)
+        perm = [0, *(ranks[axis] for axis in wide)]
+        core = lowering.graph.op("Transpose", [flat], [shape[axis] for axis in wide], {"perm": perm})
+    lowering.set_core(node.outputs[0], core)
+
+
+def slices(lowering: Lowering, node: ir.Node) -> None:
+    """One node for all axes."""
+    x, result = input_of(node, 0), node.outputs[0]
+    before, after = lowering.shape(x), lowering.shape(result)
+    starts, ends, axes, steps = (lowering.integers(value) for value in (*node.inputs[1:], None, None)[:4])
+    axes = [axis % len(before) for axis in axes or range(len(starts))]
+    steps = steps or [1] * len(starts)
+    core, dims = lowering.core(x), list(core_of(before))
+    numbers: list[list[int]] = [[], [], [], []]
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if before[axis] == after[axis]:
+            continue
+        place = _axis_of(lowering, x, axis)
+        if place is None:
+            raise refuse(node, "it takes nothing of an axis")
+        dims[place - 1] = after[axis]
+        for into, number in zip(numbers, (start, min(end, before[axis]), place, step), strict=True):
+            into.append(number)
+    if numbers[0]:
+        constants = [lowering.plan.integers(item) for item in numbers]
+        core = lowering.graph.op("Slice", [core, *constants], dims)
+    lowering.set_core(result, core)
+
+
+def split(lowering: Lowering, node: ir.Node) -> None:
+    """Parts of any sizes."""
+    x, axis = input_of(node, 0), node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    place = _axis_of(lowering, x, axis)
+    before = lowering.shape(x)
+    sizes = [lowering.shape(output)[axis] for output in node.outputs]
+    if place is None or len(sizes) == 1:
+        return same_elements(lowering, node)
+    dims = [list(core_of(before)) for _ in sizes]
+    for item, size in zip(dims, sizes, strict=True):
+        item[place - 1] = size
+    inputs = [lowering.core(x), lowering.plan.integers(sizes)]
+    parts = lowering.graph.ops("Split", inputs, dims, {"axis": place - len(dims[0]) - 1})
+    for output, part in zip(node.outputs, parts, strict=True):
+        lowering.set_core(output, part)
+    return None
+
+
+def expand(lowering: Lowering, node: ir.Node) -> None:
+    """Copies along axes of one element."""
+    x, shape = input_of(node, 0), lowering.shape(node.outputs[0])
+    dropped = {axis for axis in range(1, len(shape) - 1) if shape[axis] == 1}
+    core = lowering.aligned(x, shape, dropped)
+    dims = core_of(shape)
+    if row_dims(core) != dims:
+        core = lowering.graph.op("Expand", [core, lowering.plan.integers([1, *dims])], dims)
+    lowering.set_core(node.outputs[0], core)
+
+
+def concat(lowering: Lowering, node: ir.Node) -> None:
+    """Along any axis but the tokens'."""
+    shape = lowering.shape(node.outputs[0])
+    axis = node.attributes["axis"].as_int() % len(shape)
+    kept = _kept(shape)
+    if axis == 0 or axis not in kept:
+        raise refuse(node, "it joins tokens")
+    dropped = set(range(1, len(shape))) - set(kept)
+    inputs = []
+    for value in node.inputs:
+        if value is None or lowering.kind(value) < Kind.POSITION:
+            raise refuse(node, "it joins rows with constants")
+        inputs.append(lowering.aligned(value, shape, dropped))
+    place = kept.index(axis)
+    core = lowering.graph.op("Concat", inputs, core_of(shape), {"axis": place - len(kept)})
+    lowering.set_core(node.outputs[0], core)
+
+
+def gather(lowering: Lowering, node: ir.Node) -> None:
+    """Rows of an embedding, or constant columns of a row."""
+    data, indices = input_of(node, 0), input_of(node, 1)
+    result = node.outputs[0]
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    if lowering.kind(data) < lowering.kind(result):
+        return _embed(lowering, node, data, indices, axis)
+    place = _axis_of(lowering, data, axis)
+    if place is None or len(lowering.shape(indices)) > 1:
+        raise refuse(node, "it takes columns of a row in an order that is not supported")
+    columns = [column % lowering.shape(data)[axis] for column in lowering.integers(indices)]
+    dims = list(core_of(lowering.shape(data)))
+    dims[place - 1] = len(columns)
+    inputs = [lowering.core(data), lowering.plan.integers(columns)]
+    lowering.set_core(result, lowering.graph.op("Gather", inputs, dims, {"axis": place}))
+    return None
+
+
+def _embed(lowering: Lowering, node: ir.Node, data: ir.Value, indices: ir.Value, axis: int) -> None:
+    is_matrix = data.name in lowering.plan.parameters and len(lowering.shape(data)) == _MATRIX
+    if not is_matrix or axis != 0 or not lowering.is_input_ids(indices):
+        raise refuse(node, "it looks rows up by something else than the tokens")
+    rows = lowering.graph.op("Lookup", [lowering.graph.parameter(data)], lowering.shape(data)[1:], domain=DOMAIN)
+    lowering.set_core(node.outputs[0], rows)
+
+
+def reduce(lowering: Lowering, node: ir.Node) -> None:
+    """Along any axes but the tokens'."""
+    x, result = input_of(node, 0), node.outputs[0]
+    rank = len(lowering.shape(x))
+    named = lowering.integers(node.inputs[1]) if len(node.inputs) > 1 else list(node.attributes["axes"].as_ints())
+    places = [_axis_of(lowering, x, axis % rank) for axis in named]
+    dims = list(core_of(lowering.shape(x)))
+    along = [place for place in places if place is not None]
+    if not named or not along:
+        raise refuse(node, "it reduces more than a row")
+    for place in along:
+        dims[place - 1] = 1
+    axes = lowering.plan.integers([place - len(dims) - 1 for place in along])
+    core = lowering.graph.op(node.op_type, [lowering.core(x), axes], dims, {"keepdims": 1})
+    lowering.set_core(result, core)
+
+
+def softmax(lowering: Lowering, node: ir.Node) -> None:
+    """Along the last axis."""
+    x = input_of(node, 0)
+    rank = len(lowering.shape(x))
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else -1
+    if axis % rank != rank - 1:
+        raise refuse(node, "its Softmax is not along the last axis")
+    core = lowering.core(x)
+    lowering.set_core(node.outputs[0], lowering.graph.op("Softmax", [core], core_of(lowering.shape(x)), {"axis": -1}))
+
+
+def layer_norm(lowering: Lowering, node: ir.Node) -> None:
+    """ONNX Runtime's own operator."""
+    x = input_of(node, 0)
+    shape = lowering.shape(x)
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else -1
+    if axis % len(shape) != len(shape) - 1:
+        raise refuse(node, "its LayerNorm is over more than the last axis")
+    vectors = [None if value is None else lowering.constant(value, lowering.shape(value)) for value in node.inputs[1:3]]
+    attributes = {"axis": -1, "epsilon": node.attributes["epsilon"].as_float(), "stash_type": 1}
+    inputs = [lowering.core(x), *vectors]
+    lowering.set_core(node.outputs[0], lowering.graph.op(node.op_type, inputs, core_of(shape), attributes))
+
+
+def projection(lowering: Lowering, node: ir.Node) -> None:
+    """A linear layer; MatMul and Gemm with a parameter have its weight transposed."""
+    x, weight = input_of(node, 0), input_of(node, 1)
+    bias = (*node.inputs, None)[2]
+    transposed = node.op_type != "Projection"
+    if node.op_type == "Gemm":
+        given = {name: node.attributes[name].value for name in ("alpha", "beta", "transA") if name in node.attributes}
+        if given.get("transA", 0) or given.get("alpha", 1.0) != 1 or given.get("beta", 1.0) != 1:
+            raise refuse(node, "its linear layer is scaled")
+        transposed = not (node.attributes["transB"].as_int() if "transB" in node.attributes else 0)
+    above = weight.producer()
+    if above is not None and above.op_type == "Transpose" and len(lowering.shape(weight)) == _MATRIX:
+        weight, transposed = input_of(above, 0), not transposed
+    if weight.name not in lowering.plan.parameters or len(lowering.shape(weight)) != _MATRIX:
+        raise refuse(node, "a linear layer's weight is computed, not stored")
+    num_columns, num_rows = lowering.shape(weight) if transposed else reversed(lowering.shape(weight))
+    if math.prod(core_of(lowering.shape(x))) != num_columns:
+        raise refuse(node, "a linear layer is applied to each head by itself")
+    stored = None if bias is None else lowering.constant(bias, lowering.shape(bias))
+    inputs = [lowering.graph.reshape(lowering.core(x), (num_columns,)), lowering.graph.parameter(weight), stored]
+    attributes = {"transposed": int(transposed)}
+    core = lowering.graph.op("Projection", inputs, (num_rows,), attributes, domain=DOMAIN)
+    lowering.set_core(node.outputs[0], core)
+
+
+def attention(lowering: Lowering, node: ir.Node) -> None:
+    """Heads of query, key and value as [num_tokens, num_heads, head_dim]."""
+    heads = []
+    for index in range(3):
+        value = input_of(node, index)
+        _, num_heads, _, head_dim = lowering.shape(value)
+        heads.append(lowering.graph.reshape(lowering.core(value), (num_heads, head_dim)))
+    _, num_tokens, num_heads, head_dim = lowering.shape(node.outputs[0])
+    if num_tokens != 1:
+        raise refuse(node, "its attention has a shape of its own")
+    core = lowering.graph.op("Attention", heads, (num_heads, head_dim), node.attributes, domain=DOMAIN)
+    lowering.set_core(node.outputs[0], core)
+
+
+RULES: dict[str, Callable[[Lowering, ir.Node], None]] = {
+    **dict.fromkeys(_ELEMENTWISE, elementwise),
+    **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), same_elements),
+    **dict.fromkeys(("MatMul", "Gemm", "Projection"), projection),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceSum"), reduce),
+    "Attention": attention,
+    "Cast": cast,
+    "CastLike": cast,
+    "Concat": concat,
+    "Expand": expand,
+    "Gather": gather,
+    "LayerNormalization": layer_norm,
+    "Slice": slices,
+    "Softmax": softmax,
+    "Split": split,
+    "Transpose": transpose,
+}

@@ -1,0 +1,35 @@
+"""The README's table of models, from the table that the tests run on.
+
+``python tests/support_matrix.py`` prints it; ``--write`` puts it into README.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from architectures import ARCHITECTURES, FULL, NODES
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- models -->", "<!-- end of models -->"
+
+
+def matrix() -> str:
+    """A line for each architecture; those that all checks run on have a star."""
+    lines = ["| model | what is in it | nodes a layer |", "|---|---|---|"]
+    for name, (_, _, new) in ARCHITECTURES.items():
+        lines.append(f"| {name}{' *' if name in FULL else ''} | {new} | {NODES.get(name, 5)} |")
+    return "\n".join(lines)
+
+
+def replaced(text: str) -> str:
+    """A README with the table of now."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{matrix()}\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        README.write_text(replaced(README.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        sys.stdout.write(matrix() + "\n")
