@@ -15,12 +15,11 @@ set(CMAKE_CUDA_ARCHITECTURES ${pilotfish_cuda_targets} ${pilotfish_cuda_newest}-
 enable_language(CUDA)
 
 add_library(pilotfish_cuda SHARED
-  cuda/accept_drawn.cu
+  cuda/add_noise.cu
   cuda/activation_map.cu
   cuda/attention_prefill.cu
   cuda/attention_prepare.cu
   cuda/attention_split.cu
-  cuda/choose_drawn.cu
   cuda/choose_likeliest.cu
   cuda/embedding.cu
   cuda/find_likeliest.cu
@@ -80,6 +79,9 @@ if(PILOTFISH_GPU_TESTS)
                  layer_bench prefill_linear_test prefill_linear_bench)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   endforeach()
+  # The host's noise, to compare with.
+  target_sources(round_kernels_test PRIVATE src/sampling/shared_noise.cpp src/sampling/philox_lanes.cpp)
+  target_compile_options(round_kernels_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
   add_executable(engine_check "${pilotfish_gpu_folder}/engine_check.cpp")
   target_link_libraries(engine_check PRIVATE pilotfish)
   add_executable(device_test "${pilotfish_gpu_folder}/device_test.cpp")

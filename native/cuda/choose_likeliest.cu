@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "round_kernels.cuh"
+#include "shared_noise.cuh"
 
 namespace pilotfish::cuda {
 namespace {
@@ -85,6 +86,13 @@ __device__ RowPart join_parts(const RowPart* parts, int num_parts) {
   return {best.value, best.index, peak, sum_of_warp(sum)};
 }
 
+/// The log probability of a chosen token, by its logit before the noise.
+__device__ float without_noise(const TargetChoice& choice, const RoundMemory& memory, int row, int id, float noisy) {
+  const RoundSettings& settings = *memory.settings;
+  const int position = settings.first_position + depth_of_row(choice.position_ids, row);
+  return noisy - gumbel_of(settings, position, id) - memory.rows[row].log_sum;
+}
+
 template <class Choice>
 __global__ void __launch_bounds__(kThreads)
     choose_likeliest_kernel(const __grid_constant__ Choice choice, const __grid_constant__ RoundMemory memory) {
@@ -105,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
       finish(choice, memory, index, expf(logprob));
     } else {
       memory.outcome->chosen_ids[r] = index;
-      memory.outcome->logprobs[r] = logprob;
+      memory.outcome->logprobs[r] = choice.is_noisy ? without_noise(choice, memory, r, index, whole.best) : logprob;
     }
   }
   if constexpr (!requires { choice.step; }) {

@@ -202,15 +202,11 @@ cudaError_t launch_round_start(const RoundMemory& memory, cudaStream_t stream);
 /// The likeliest token of each row, the lowest id among equals.
 cudaError_t launch_choose_likeliest(const DraftStep& step, const RoundMemory& memory, cudaStream_t stream);
 cudaError_t launch_choose_likeliest(const TargetChoice& choice, const RoundMemory& memory, cudaStream_t stream);
-/// A token drawn from each row's processed distribution, which is left in the round's memory. The target's rows may be
-/// left undrawn, for accept_drawn. The same seed and logits give the same tokens.
-cudaError_t launch_choose_drawn(const DraftStep& step, const RoundMemory& memory, cudaStream_t stream);
-cudaError_t launch_choose_drawn(const TargetChoice& choice, const RoundMemory& memory, bool draws, cudaStream_t stream);
+/// For sampling, before any of the others: what they take the largest of. Filters, and the noise of the round's seed.
+cudaError_t launch_add_noise(const NoisyRows& noisy, const RoundMemory& memory, cudaStream_t stream);
 /// What comes after the search for the likeliest tokens of a level's rows.
 cudaError_t launch_grow_tree(const TreeStep& step, const RoundMemory& memory, cudaStream_t stream);
 /// The few largest logits of each row.
 cudaError_t launch_find_likeliest(const LogitRows& rows, const LikelyMemory& memory, cudaStream_t stream);
-/// Which of the drawn tokens the target keeps, and the token after them.
-cudaError_t launch_accept_drawn(const DrawnAcceptance& acceptance, const RoundMemory& memory, cudaStream_t stream);
 
 }  // namespace pilotfish::cuda

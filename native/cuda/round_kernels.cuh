@@ -1,30 +1,10 @@
-// What the kernels of a round share: the random stream, the order of logits, and how a choice goes on.
+// What the kernels of a round share: the order of logits, and how a choice goes on.
 #pragma once
 
 #include "common.cuh"
 #include "device/round_kernels.h"
 
 namespace pilotfish::cuda {
-
-/// The numbers of `src/random_stream.h`, Philox 4x32-10, in [0, 1).
-enum class Purpose : uint32_t { kDraft, kAccept, kTarget };
-
-__device__ inline double uniform(const RoundSettings& settings, int position, Purpose purpose) {
-  uint32_t c0 = static_cast<uint32_t>(position), c1 = static_cast<uint32_t>(purpose), c2 = 0, c3 = 0;
-  uint32_t k0 = settings.key[0], k1 = settings.key[1];
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
-    const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return static_cast<double>((static_cast<uint64_t>(c0) << 32 | c1) >> 11) * 0x1p-53;
-}
 
 /// Unsigned numbers in the order of the floats.
 __device__ __forceinline__ uint32_t order_of(float value) {
@@ -40,10 +20,6 @@ __device__ __forceinline__ bool is_kept(const RowDistribution& row, float logit,
 /// Relative to the likeliest token.
 __device__ __forceinline__ float weight_of(const RowDistribution& row, float logit) {
   return exp2f((logit - row.peak) * row.scale);
-}
-
-__device__ __forceinline__ float prob_of(const RowDistribution& row, float logit, int index) {
-  return is_kept(row, logit, index) ? weight_of(row, logit) * row.inverse_mass : 0.0f;
 }
 
 /// Every lane gets them.

@@ -1,5 +1,5 @@
-// A row of logits to the distribution that its token is drawn from, by one thread block: temperature, top-k, top-p and
-// min-p as in `src/sampler.h`.
+// What of a row of logits the filters keep, by one thread block: temperature, top-k, top-p and min-p as in
+// `src/sampling/sampler.h`.
 #pragma once
 
 #include <climits>
@@ -214,62 +214,10 @@ __device__ inline bool find_distribution(const LogitRows& rows, int index, const
   }
   sum_over_block(sums, shared);
   row.log_sum = peak + logf(static_cast<float>(sums[0]) / kUnit);
-  Sum kept[1] = {sums[1]};
   if (settings.top_k > 0 || settings.top_p < 1 || settings.min_p > 0) {
     filter(logits, rows.num_choices, settings, largest, sums[1], row, shared);
-    kept[0] = 0;
-    for (int i = threadIdx.x; i < rows.num_choices; i += kRowThreads) {
-      const float logit = __ldcg(logits + i);
-      if (is_kept(row, logit, i)) kept[0] += fixed(weight_of(row, logit));
-    }
-    sum_over_block(kept, shared);
   }
-  row.inverse_mass = kUnit / static_cast<float>(kept[0]);
   return true;
-}
-
-/// Draws an index by inversion of u in [0, 1), by all threads of the block; -1 if nothing has a weight. The weights are
-/// integers, in the order of the indices.
-template <class Weight>
-__device__ int draw(int count, double u, const Weight& weight, RowShared& shared) {
-  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  int begin = 0, end = count;
-  Sum left = 0;
-  bool is_first = true;
-  // The part that holds the u-th share of the weight is divided among the warps until it is one a lane.
-  for (;;) {
-    const bool is_last = end - begin <= kWarpSize;
-    const int part = is_last ? 1 : (end - begin + kRowWarps - 1) / kRowWarps;
-    Sum sum = 0;
-    if (is_last) {
-      if (begin + lane < end) sum = weight(begin + lane);
-    } else {
-      const int first = begin + warp * part, last = min(first + part, end);
-      for (int i = first + lane; i < last; i += kWarpSize) sum += weight(i);
-      sum = sum_of_warp(sum);
-      if (lane == 0) shared.sums[0][warp] = sum;
-      __syncthreads();
-      sum = shared.sums[0][lane];
-      __syncthreads();
-    }
-    Sum upto = sum;
-#pragma unroll
-    for (int offset = 1; offset < kWarpSize; offset *= 2) {
-      const Sum other = __shfl_up_sync(~0u, upto, offset);
-      if (lane >= offset) upto += other;
-    }
-    if (is_first) {
-      const Sum total = __shfl_sync(~0u, upto, kWarpSize - 1);
-      if (total == 0) return -1;
-      left = min(static_cast<Sum>(u * static_cast<double>(total)), total - 1);
-      is_first = false;
-    }
-    const int chosen = __ffs(static_cast<int>(__ballot_sync(~0u, upto > left))) - 1;
-    left -= __shfl_sync(~0u, upto - sum, chosen);
-    begin += chosen * part;
-    if (is_last) return begin;
-    end = min(begin + part, end);
-  }
 }
 
 }  // namespace pilotfish::cuda

@@ -251,8 +251,8 @@ typedef struct {
   int32_t num_head_drafted;
   int32_t num_head_accepted;
   double counted_seconds; /* of the rounds, by the costs of passes that they are planned by, and by no clock */
-  /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those that sample, and those with
-   * logit bias, penalties, bans, a mask or top logprobs. */
+  /* Rounds whose tokens a GPU chose; the others handed their logits to the host: those with logit bias, penalties,
+   * bans, a mask, typical_p, typical acceptance or top logprobs, and sampled ones with PF_ACCEPT_REJECTION. */
   int32_t num_device_rounds;
   /* Rounds in which the draft model's or head's logits were not numbers (NaN or infinite), so that it drafted less or
    * nothing: not 0 where the bundle's draft is damaged. The target's logits then are PF_BUNDLE_CORRUPT. */

@@ -52,7 +52,7 @@ DraftChoice draft_choice(const pf_generate_options& options, Engine& engine) {
   DraftChoice choice = choice_of(options, engine.draft() != nullptr, head != nullptr);
   const bool is_auto = choice.num_tokens == DraftChoice::kAsManyAsPay;
   const bool drafts_chains = choice.draft || !choice.head || (head && head->step().model);
-  choice.chain = is_auto && drafts_chains && engine.device_round() && DeviceRound::serves(options);
+  choice.chain = is_auto && drafts_chains && engine.chooses_on_device(options);
   if (choice.draft && !engine.draft()) {
     fail(PF_INVALID_ARGUMENT, "the request is to draft with a model, but the bundle has no draft model");
   }

@@ -13,6 +13,7 @@
 #include "instruction_set.h"
 #include "memory/memory_plan.h"
 #include "options.h"
+#include "sampling/sampling_options.h"
 #include "status.h"
 
 namespace pilotfish {
@@ -82,6 +83,11 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
   }
   costs_ = find_costs(manifest);
   if (device_round_) rehearse_rounds();
+}
+
+bool Engine::chooses_on_device(const pf_generate_options& options) const noexcept {
+  const bool may_draw = options_.acceptance == PF_ACCEPT_REJECTION && !is_greedy(options);
+  return device_round_ && DeviceRound::serves(options) && !may_draw;
 }
 
 void Engine::load_models(const Manifest& manifest) {

@@ -76,6 +76,8 @@ class Engine {
   DraftMemory& draft_memory() noexcept { return draft_memory_; }
   // Rounds on the device; nullptr on the CPU.
   DeviceRound* device_round() noexcept { return device_round_ ? &*device_round_ : nullptr; }
+  // Whether a request's tokens are chosen in them.
+  bool chooses_on_device(const pf_generate_options& options) const noexcept;
   // Earlier outputs to look up drafts in; nullptr without a store.
   const LookupIndex* lookup_texts() const noexcept { return store_ ? &store_->index() : nullptr; }
   // Adds an output to the store, if there is one.

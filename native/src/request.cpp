@@ -30,9 +30,8 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
       report_(engine_->workspace().sampler, engine_->num_ids(), options.num_top_logprobs,
               engine_->target().limits().max_outputs),
       random_(options.seed),
-      device_settings_(engine_->device_round() && DeviceRound::serves(options)
-                           ? std::optional(DeviceRound::settings_of(options))
-                           : std::nullopt),
+      device_settings_(engine_->chooses_on_device(options) ? std::optional(DeviceRound::settings_of(options))
+                                                           : std::nullopt),
       tokens_(ids.begin(), ids.end()),
       speculation_(*engine_, options, static_cast<int32_t>(ids.size()), max_tokens_),
       opened_(Clock::now()) {

@@ -27,13 +27,11 @@ struct Rounds {
         outcomes(all.size()),
         parts(size_t{kMaxRoundRows} * num_row_parts(num_logits)),
         arrivals(std::vector<int32_t>{0}),
-        draft_rows(kMaxRoundRows),
-        target_rows(kMaxRoundRows),
+        rows(kMaxRoundRows),
         pass(std::vector<int32_t>(8 * kMaxRoundRows, 0)) {}
 
   RoundMemory memory(size_t round = 0) const {
-    return {settings.get() + round, outcomes.get() + round, parts.get(),
-            arrivals.get(),         draft_rows.get(),       target_rows.get()};
+    return {settings.get() + round, outcomes.get() + round, parts.get(), arrivals.get(), rows.get()};
   }
   PassInputs inputs() const {
     int32_t* const first = pass.get();
@@ -45,7 +43,7 @@ struct Rounds {
   DeviceArray<RoundOutcome> outcomes;
   DeviceArray<RowPart> parts;
   DeviceArray<int32_t> arrivals;
-  DeviceArray<RowDistribution> draft_rows, target_rows;
+  DeviceArray<RowDistribution> rows;
   DeviceArray<int32_t> pass;
 };
 

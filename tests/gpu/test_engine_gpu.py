@@ -71,13 +71,17 @@ def test_the_device_chooses_the_tokens(tiny_engine: Engine, options: dict[str, A
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7, "top_k": 12, "top_p": 0.95, "seed": 5}])
-def test_certain_tokens_leave_plain_decodings_choices(tiny_engine: Engine, sampling: dict[str, Any]) -> None:
+def test_every_draft_leaves_plain_decodings_text(tiny_engine: Engine, sampling: dict[str, Any]) -> None:
     ids = prompt(tiny_engine, 30) * 3
     options = {"max_new_tokens": 60, "ignore_eos": True, **sampling}
     plain = tiny_engine.generate(ids, **PLAIN, **options)
     for drafting in (
         {"source": "lookup", "num_draft_tokens": 9},
         {"source": "auto"},
+        {"num_draft_tokens": 1},
+        {"num_draft_tokens": 4},
+        {"num_draft_tokens": 11},
+        {"tree": "3-2-1"},
         {"tree": "dynamic", "tree_nodes": 13, "tree_depth": 5},
         {"tree": "dynamic", "tree_nodes": 3, "tree_depth": 1},
         {"tree": "dynamic", "tree_nodes": 12, "tree_depth": 1},

@@ -119,11 +119,17 @@ def test_as_much_is_accepted_as_on_the_cpu(engine: Engine, kind: str, head_bundl
     ],
     ids=str,
 )
-def test_certain_tokens_leave_plain_decodings_choices(engine: Engine, options: dict[str, Any]) -> None:
+def test_every_draft_leaves_plain_decodings_text(engine: Engine, options: dict[str, Any]) -> None:
     for prompt in prompts()[2::2]:
         options = {"max_new_tokens": 24, "seed": 5, "ignore_eos": True} | options
         plain = engine.generate(prompt, source="plain", **options)
-        for drafting in ({"tree": "dynamic", "tree_nodes": 15}, {"num_draft_tokens": None}):
+        for drafting in (
+            {"tree": "dynamic", "tree_nodes": 15},
+            {"tree": "2-2-1"},
+            {"num_draft_tokens": 1},
+            {"num_draft_tokens": 4},
+            {"num_draft_tokens": None},
+        ):
             drafted = engine.generate(prompt, source="head", **drafting, **options)
             assert drafted.token_ids == plain.token_ids
 

@@ -27,6 +27,12 @@ pf_generate_options plain_options() {
 
 void test_options_that_need_the_logits_are_not_served() {
   CHECK(DeviceRound::serves(plain_options()));
+  pf_generate_options sampled = plain_options();
+  sampled.temperature = 0.7f;
+  sampled.top_k = 40;
+  sampled.top_p = 0.9f;
+  sampled.min_p = 0.05f;
+  CHECK(DeviceRound::serves(sampled));
 
   static const pf_logit_bias bias[] = {{3, 1.0f}};
   const std::function<void(pf_generate_options&)> changes[] = {
@@ -37,11 +43,12 @@ void test_options_that_need_the_logits_are_not_served() {
       [](auto& o) { o.no_repeat_ngram_size = 3; },
       [](auto& o) { o.min_new_tokens = 2; },
       [](auto& o) { o.mask = [](void*, const int32_t*, size_t, uint32_t*) -> int32_t { return 0; }; },
-      [](auto& o) { o.temperature = 0.7f; },
+      [](auto& o) { o.typical_p = 0.9f; },
+      [](auto& o) { o.typical_epsilon = 0.3f; },
       [](auto& o) { o.num_top_logprobs = 1; },
   };
   for (const auto& change : changes) {
-    pf_generate_options options = plain_options();
+    pf_generate_options options = sampled;
     change(options);
     CHECK(!DeviceRound::serves(options));
   }

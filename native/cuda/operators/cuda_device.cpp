@@ -207,15 +207,17 @@ class Device : public CudaDevice {
     choose();
     PILOTFISH_CUDA_CHECK(launch_round_start(memory, stream_));
   }
-  void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) override {
+  void add_noise(const NoisyRows& rows, const RoundMemory& memory) override {
     choose();
-    PILOTFISH_CUDA_CHECK(is_greedy ? launch_choose_likeliest(step, memory, stream_)
-                                   : launch_choose_drawn(step, memory, stream_));
+    PILOTFISH_CUDA_CHECK(launch_add_noise(rows, memory, stream_));
   }
-  void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) override {
+  void choose_tokens(const DraftStep& step, const RoundMemory& memory) override {
     choose();
-    PILOTFISH_CUDA_CHECK(is_greedy ? launch_choose_likeliest(choice, memory, stream_)
-                                   : launch_choose_drawn(choice, memory, true, stream_));
+    PILOTFISH_CUDA_CHECK(launch_choose_likeliest(step, memory, stream_));
+  }
+  void choose_tokens(const TargetChoice& choice, const RoundMemory& memory) override {
+    choose();
+    PILOTFISH_CUDA_CHECK(launch_choose_likeliest(choice, memory, stream_));
   }
   void find_likeliest(const LogitRows& rows, const LikelyMemory& memory) override {
     choose();
@@ -224,12 +226,6 @@ class Device : public CudaDevice {
   void grow_tree(const TreeStep& step, const RoundMemory& memory) override {
     choose();
     PILOTFISH_CUDA_CHECK(launch_grow_tree(step, memory, stream_));
-  }
-  void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
-                     const RoundMemory& memory) override {
-    choose();
-    PILOTFISH_CUDA_CHECK(launch_choose_drawn(target, memory, false, stream_));
-    PILOTFISH_CUDA_CHECK(launch_accept_drawn(acceptance, memory, stream_));
   }
 
  private:

@@ -92,19 +92,17 @@ class CudaDevice {
 
   // The kernels of a round, enqueued.
   virtual void start_round(const RoundMemory& memory) = 0;
-  // Greedy, or drawn from the distributions that the round's settings make of the rows.
-  virtual void choose_tokens(const DraftStep& step, const RoundMemory& memory, bool is_greedy) = 0;
-  virtual void choose_tokens(const TargetChoice& choice, const RoundMemory& memory, bool is_greedy) = 0;
+  // For sampling, before the rows are searched: filters, and the noise of the round's seed.
+  virtual void add_noise(const NoisyRows& rows, const RoundMemory& memory) = 0;
+  virtual void choose_tokens(const DraftStep& step, const RoundMemory& memory) = 0;
+  virtual void choose_tokens(const TargetChoice& choice, const RoundMemory& memory) = 0;
   // The likeliest tokens of rows, for drafts that the host makes.
   virtual void find_likeliest(const LogitRows& rows, const LikelyMemory& memory) = 0;
   virtual void grow_tree(const TreeStep& step, const RoundMemory& memory) = 0;
-  // Of drawn tokens; `target` gives the same rows.
-  virtual void accept_tokens(const TargetChoice& target, const DrawnAcceptance& acceptance,
-                             const RoundMemory& memory) = 0;
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 4;
+inline constexpr uint32_t kCudaInterfaceVersion = 5;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
 // Makes a device of the given index, which check_build() accepts. Throws.
 using CudaOpenFunction = CudaDevice* (*)(int32_t index);

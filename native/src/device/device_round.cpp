@@ -39,8 +39,7 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Roun
              .outcome = memory<RoundOutcome>(1),
              .parts = memory<RowPart>(size_t(kMaxRoundRows) * num_row_parts(num_logits)),
              .arrivals = memory<int32_t>(1),
-             .draft_rows = memory<RowDistribution>(kMaxRoundRows),
-             .target_rows = memory<RowDistribution>(kMaxRoundRows)};
+             .rows = memory<RowDistribution>(kMaxRoundRows)};
   draft_ = drafting(draft, num_ids);
   head_ = drafting(head, num_ids);
 }
@@ -51,22 +50,16 @@ DeviceRound::Drafting DeviceRound::drafting(RoundModel by, int32_t num_ids) {
   Drafting made{.model = by.model,
                 .num_choices = num_choices(*model, num_ids),
                 .logit_ids = nullptr,
-                .logit_of_id = nullptr,
                 .tree = {.likely = by.likely->memory(),
                          .candidates = memory<TreeCandidate>(kMostCandidates),
                          .continued = memory<int32_t>(kTreeRows),
                          .parent_rows = memory<int32_t>(kTreeRows)}};
   const std::span<const int32_t> ids = model->logit_ids();
   if (ids.empty()) return made;
-  std::vector<int32_t> logit_of_id(num_target_choices_, -1);
-  for (size_t i = 0; i < ids.size(); ++i) logit_of_id[ids[i]] = static_cast<int32_t>(i);
   int32_t* const logit_ids = memory<int32_t>(ids.size());
-  int32_t* const inverse = memory<int32_t>(logit_of_id.size());
   device_->upload(logit_ids, ids.data(), ids.size_bytes());
-  device_->upload(inverse, logit_of_id.data(), sizeof(int32_t) * logit_of_id.size());
   device_->synchronize();
   made.logit_ids = logit_ids;
-  made.logit_of_id = inverse;
   return made;
 }
 
@@ -88,8 +81,7 @@ bool DeviceRound::serves(const pf_generate_options& options) noexcept {
   const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
                               options.presence_penalty != 0 || options.frequency_penalty != 0 ||
                               options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
-  return is_greedy(options) && !changes_scores && options.typical_p >= 1 && options.typical_epsilon == 0 &&
-         options.num_top_logprobs == 0;
+  return !changes_scores && options.typical_p >= 1 && options.typical_epsilon == 0 && options.num_top_logprobs == 0;
 }
 
 RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexcept {
@@ -115,15 +107,6 @@ const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& se
   set_inputs(chain, settings);
   return run({.num_drafted = chain.num_drafted,
               .is_greedy = is_greedy,
-              .gives_hidden = chain.gives_hidden,
-              .source = chain.source});
-}
-
-const RoundOutcome& DeviceRound::run_certain(const Chain& chain, const RoundSettings& settings) {
-  set_inputs(chain, settings);
-  return run({.num_drafted = chain.num_drafted,
-              .is_greedy = false,
-              .drafted = Drafted::kCertainInRound,
               .gives_hidden = chain.gives_hidden,
               .source = chain.source});
 }
@@ -206,8 +189,7 @@ void DeviceRound::enqueue(RoundKind kind) {
   if (kind.num_steps() > 0 && kind.source == Source::kDraft) draft_.model->upload();
   device_->start_round(memory_);
   for (int32_t step = 0; step < kind.num_steps(); ++step) {
-    const bool takes_likeliest = kind.is_greedy || kind.drafted == Drafted::kCertainInRound;
-    kind.has_chain_steps() ? enqueue_draft_step(step, kind.source, takes_likeliest) : enqueue_level(step, kind);
+    kind.has_chain_steps() ? enqueue_draft_step(step, kind) : enqueue_level(step, kind);
   }
   const bool is_tree = kind.drafted == Drafted::kTreeBefore || kind.drafted == Drafted::kTreeInRound;
   target_.enqueue({.num_rows = num_rows,
@@ -219,21 +201,13 @@ void DeviceRound::enqueue(RoundKind kind) {
                                      .num_logits = target_.num_logits(),
                                      .num_choices = num_target_choices_},
                             .target_ids = target_.device_inputs().input_ids,
-                            .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr};
-  if (kind.is_greedy || kind.drafted != Drafted::kInRound || kind.num_drafted == 0) {
-    device_->choose_tokens(choice, memory_, kind.is_greedy);
-  } else {
-    const Drafting& drafting = of(kind.source);
-    device_->accept_tokens(choice,
-                           {.target = choice.rows,
-                            .draft = {.logits = drafting.model->device_logits(),
-                                      .num_rows = kind.num_drafted,
-                                      .num_logits = drafting.model->num_logits(),
-                                      .num_choices = drafting.num_choices},
-                            .logit_of_id = drafting.logit_of_id,
-                            .target_ids = choice.target_ids},
-                           memory_);
+                            .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr,
+                            .is_noisy = !kind.is_greedy};
+  if (choice.is_noisy) {
+    device_->add_noise({.rows = choice.rows, .logits = target_.device_logits(), .position_ids = choice.position_ids},
+                       memory_);
   }
+  device_->choose_tokens(choice, memory_);
   device_->download(outcome_, memory_.outcome, sizeof *outcome_);
 }
 
@@ -244,11 +218,12 @@ void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
   if (!has_begun(kind.source, level)) {
     by.model->enqueue({.num_rows = level == 0 ? 2 : num_rows, .num_outputs = num_rows, .is_causal = level == 0});
   }
-  device_->find_likeliest({.logits = by.model->device_logits(),
-                           .num_rows = num_rows,
-                           .num_logits = by.model->num_logits(),
-                           .num_choices = by.num_choices},
-                          by.tree.likely);
+  const LogitRows rows{.logits = by.model->device_logits(),
+                       .num_rows = num_rows,
+                       .num_logits = by.model->num_logits(),
+                       .num_choices = by.num_choices};
+  if (!kind.is_greedy) add_noise(by, rows, by.model->device_logits(), level);
+  device_->find_likeliest(rows, by.tree.likely);
   device_->grow_tree({.tree = by.tree,
                       .level = level,
                       .num_levels = kind.num_levels,
@@ -260,20 +235,26 @@ void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
                      memory_);
 }
 
-// A draft's row of logits stays where acceptance will look for it.
-void DeviceRound::enqueue_draft_step(int32_t step, Source source, bool is_greedy) {
-  const Drafting& by = of(source);
+void DeviceRound::enqueue_draft_step(int32_t step, RoundKind kind) {
+  const Drafting& by = of(kind.source);
   if (step > 0) by.model->carry_on();
-  if (!has_begun(source, step)) by.model->enqueue({.num_rows = step == 0 ? 2 : 1, .num_outputs = 1}, step);
-  device_->choose_tokens(DraftStep{.rows = {.logits = by.model->device_logits() + size_t(step) * by.model->num_logits(),
-                                            .num_rows = 1,
-                                            .num_logits = by.model->num_logits(),
-                                            .num_choices = by.num_choices},
+  if (!has_begun(kind.source, step)) by.model->enqueue({.num_rows = step == 0 ? 2 : 1, .num_outputs = 1}, step);
+  float* const logits = by.model->device_logits() + size_t(step) * by.model->num_logits();
+  const LogitRows rows{
+      .logits = logits, .num_rows = 1, .num_logits = by.model->num_logits(), .num_choices = by.num_choices};
+  if (!kind.is_greedy) add_noise(by, rows, logits, step);
+  device_->choose_tokens(DraftStep{.rows = rows,
                                    .logit_ids = by.logit_ids,
                                    .step = step,
                                    .next = by.model->device_inputs(),
                                    .target_ids = target_.device_inputs().input_ids},
-                         memory_, is_greedy);
+                         memory_);
+}
+
+// To rows that choose the token after `depth` drafted ones.
+void DeviceRound::add_noise(const Drafting& by, const LogitRows& rows, float* logits, int32_t depth) {
+  device_->add_noise({.rows = rows, .logits = logits, .logit_ids = by.logit_ids, .has_one_depth = true, .depth = depth},
+                     memory_);
 }
 
 }  // namespace pilotfish

@@ -28,8 +28,9 @@ class DeviceRound {
 
   // The first logits of a model that may be chosen, where ids from num_ids on are padding.
   static int32_t num_choices(const Model& model, int32_t num_ids) noexcept;
-  // Whether a request's tokens can be chosen here. The others' rounds hand their logits to the host: those that
-  // sample, and those with processors (logit bias, penalties, bans, masks) or top logprobs.
+  // Whether a request's tokens can be chosen here. The others' rounds hand their logits to the host: those with
+  // processors (logit bias, penalties, bans, masks), typical_p, typical acceptance or top logprobs, and all that sample
+  // where the engine accepts by rejection.
   static bool serves(const pf_generate_options& options) noexcept;
   // What a request's rounds have in common.
   static RoundSettings settings_of(const pf_generate_options& options) noexcept;
@@ -55,15 +56,13 @@ class DeviceRound {
   };
   // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
-  // Where decoding samples: a chain of the draft's likeliest tokens, certain ones (accept.h).
-  const RoundOutcome& run_certain(const Chain& chain, const RoundSettings& settings);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
   bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
   // A round whose chain is a tree: the likeliest num_drafted paths of up to num_levels tokens.
   const RoundOutcome& run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings, bool is_greedy);
 
-  // Verifies certain tokens (accept.h) after a sequence of num_tokens: the outcome has what each row chooses, and its
+  // Verifies drafted tokens after a sequence of num_tokens: the outcome has what each row chooses, and its
   // log-probability. The other rules of run() are this one's too.
   const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings, bool is_greedy);
 
@@ -72,8 +71,7 @@ class DeviceRound {
   struct Drafting {
     Model* model;  // or nullptr
     int32_t num_choices;
-    const int32_t* logit_ids;    // of one that scores few tokens, else nullptr
-    const int32_t* logit_of_id;  // the same
+    const int32_t* logit_ids;  // of one that scores few tokens, else nullptr
     TreeMemory tree;
   };
 
@@ -84,7 +82,8 @@ class DeviceRound {
   // And those that have the same inputs, which are set.
   void rehearse(RoundKind kind);
   void enqueue(RoundKind kind);
-  void enqueue_draft_step(int32_t step, Source source, bool is_greedy);
+  void enqueue_draft_step(int32_t step, RoundKind kind);
+  void add_noise(const Drafting& by, const LogitRows& rows, float* logits, int32_t depth);
   void enqueue_level(int32_t level, RoundKind kind);
   template <typename Element>
   Element* memory(size_t count);

@@ -12,8 +12,7 @@
 namespace pilotfish {
 
 // Where the drafted tokens of a round come from: the draft model's passes are part of the round, or it only verifies.
-// Where decoding samples, those of a plain chain in the round are drawn; all others are certain ones (accept.h).
-enum class Drafted { kInRound, kCertainInRound, kTreeInRound, kChainBefore, kTreeBefore };
+enum class Drafted { kInRound, kTreeInRound, kChainBefore, kTreeBefore };
 
 // What decides which kernels a round consists of.
 struct RoundKind {
@@ -26,7 +25,7 @@ struct RoundKind {
 
   // Of the draft model.
   int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }
-  bool has_chain_steps() const noexcept { return drafted == Drafted::kInRound || drafted == Drafted::kCertainInRound; }
+  bool has_chain_steps() const noexcept { return drafted == Drafted::kInRound; }
   int32_t num_passes() const noexcept { return num_steps() + 1; }
   bool operator==(const RoundKind&) const = default;
 };

@@ -33,9 +33,8 @@ void DeviceRound::rehearse(RoundKind kind) {
     recorded_.record(kind, [&] { enqueue(kind); });
   };
   if (kind.num_drafted == 0) return record(Drafted::kInRound);
-  const Drafted chain = kind.is_greedy ? Drafted::kInRound : Drafted::kCertainInRound;
-  if (draft_.model) record(chain);
-  if (head_.model) record(chain, Source::kHead);
+  if (draft_.model) record(Drafted::kInRound);
+  if (head_.model) record(Drafted::kInRound, Source::kHead);
   record(Drafted::kChainBefore);
   record(Drafted::kTreeBefore);
 }

@@ -27,7 +27,7 @@ struct RoundSettings {
   int32_t top_k;         // 0: off
   float top_p;           // 1: off
   float min_p;           // 0: off
-  uint32_t key[2];       // of the random stream
+  uint32_t key[2];       // of the shared noise
   RateTable rates = {};  // for trees
 };
 
@@ -38,21 +38,20 @@ struct RoundOutcome {
   int32_t num_accepted;
   int32_t next_id;                     // after the accepted tokens
   int32_t drafted_ids[kMaxRoundRows];  // of the draft model
-  float drafted_probs[kMaxRoundRows];  // of the likeliest token of the row that each was chosen from
-  int32_t chosen_ids[kMaxRoundRows];   // what each of the target's rows chooses; not with drawn drafts
+  float drafted_probs[kMaxRoundRows];  // the draft's confidence in each
+  int32_t chosen_ids[kMaxRoundRows];   // what each of the target's rows chooses
   float logprobs[kMaxRoundRows];       // of the tokens that follow the rows up to next_id
   // Of a tree's drafted tokens: as TokenTree has them.
   int8_t parents[kMaxRoundRows], ranks[kMaxRoundRows], draft_rows[kMaxRoundRows];
 };
 
-// The processed distribution of a row, so that a token's probability can be read off its logit.
+// What the filters keep of a row.
 struct RowDistribution {
-  float peak;          // the largest logit
-  float scale;         // 1 / temperature in powers of two
-  uint32_t least;      // order_of() the smallest logit that is kept
-  int32_t last;        // of the logits that equal it, the index of the last one kept
-  float inverse_mass;  // probability of the likeliest token
-  float log_sum;       // logarithm of the sum of exp(logit), unprocessed, padding included
+  float peak;      // the largest logit
+  float scale;     // 1 / temperature in powers of two
+  uint32_t least;  // order_of() the smallest logit that is kept
+  int32_t last;    // of the logits that equal it, the index of the last one kept
+  float log_sum;   // logarithm of the sum of exp(logit), unprocessed, padding included
 };
 
 // A piece of a row of logits.
@@ -67,10 +66,9 @@ struct RowPart {
 struct RoundMemory {
   const RoundSettings* settings;
   RoundOutcome* outcome;
-  RowPart* parts;               // [kMaxRoundRows, num_row_parts(num_logits)]
-  int32_t* arrivals;            // 0 before the first kernel and after each one
-  RowDistribution* draft_rows;  // [kMaxRoundRows]
-  RowDistribution* target_rows;
+  RowPart* parts;         // [kMaxRoundRows, num_row_parts(num_logits)]
+  int32_t* arrivals;      // 0 before the first kernel and after each one
+  RowDistribution* rows;  // [kMaxRoundRows] that noise was added to last
 };
 
 inline constexpr int32_t kPartLogits = 2048;
@@ -156,14 +154,17 @@ struct TargetChoice {
   LogitRows rows;
   const int32_t* target_ids;
   const int32_t* position_ids = nullptr;  // of a tree's rows, the root's first; null: one after the other
+  bool is_noisy = false;                  // noise was added to the rows
 };
 
-// Acceptance of drawn tokens, from the distributions that the choices left.
-struct DrawnAcceptance {
-  LogitRows target;
-  LogitRows draft;             // row i: what drafted token i was drawn from
-  const int32_t* logit_of_id;  // [target.num_choices] index of a token's draft logit, -1: none; null: the token itself
-  const int32_t* target_ids;
+// Rows that noise is added to, in place: a sampled round is the greedy one with it.
+struct NoisyRows {
+  LogitRows rows;
+  float* logits;                          // the same
+  const int32_t* logit_ids = nullptr;     // as of DraftStep
+  bool has_one_depth = false;             // all rows choose the token after `depth` more than the sequence
+  int32_t depth = 0;                      // ; else they are of a verification
+  const int32_t* position_ids = nullptr;  // as of TargetChoice
 };
 
 }  // namespace pilotfish

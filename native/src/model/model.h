@@ -105,7 +105,7 @@ class Model {
 
   // What follows is for rounds on a device, which enqueue passes whose inputs kernels before them write.
   PassInputs device_inputs() const noexcept;
-  const float* device_logits() const noexcept { return static_cast<const float*>(buffers_.bound_logits()); }
+  float* device_logits() noexcept { return static_cast<float*>(buffers_.bound_logits()); }
   // Sets the inputs of a pass in host memory; upload() enqueues their copy to the device.
   void set_inputs(const Pass& pass);
   void upload() const { buffers_.upload(); }
