@@ -166,8 +166,8 @@ def request_step(request: RequestHandle) -> tuple[list[Token], Finish]:
     """Run one round, the first call prefill before it: its tokens, and why the request ended if it did."""
     check_outside_of_steps()
     request.num_tokens[0] = 0  # a step that fails writes none
-    begin_step()
     try:
+        begin_step()
         check(
             lib.pf_request_step(request.pointer, request.tokens, request.capacity, request.num_tokens, request.finish)
         )
@@ -187,8 +187,8 @@ def step_together(requests: list[RequestHandle]) -> list[tuple[list[Token], Fini
     steps = ffi.new("pf_step[]", len(requests))
     for step, request in zip(steps, requests, strict=True):
         step.request, step.tokens_out, step.capacity = request.pointer, request.tokens, request.capacity
-    begin_step()
     try:
+        begin_step()
         check(lib.pf_step_together(steps, len(requests)))
         return _outcomes(requests, steps)
     finally:

@@ -40,10 +40,13 @@ def begin_step() -> None:
 
 
 def end_step() -> None:
-    """Free what was closed meanwhile."""
+    """Free what was closed meanwhile, all of it also where an interrupt comes."""
     _steps.is_running = False
-    while _steps.closings:
-        _steps.closings.pop()()
+    if _steps.closings:
+        try:
+            _steps.closings.pop()()
+        finally:
+            end_step()
 
 
 def check_outside_of_steps() -> None:

@@ -24,17 +24,33 @@ class EngineLock:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._owner: int | None = None  # the thread that holds it, and how many times
+        self._depth = 0
         self._dropped: deque[RequestHandle] = deque()  # whose append and popleft are atomic
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._free()
+        try:
+            self._free()
+        except BaseException:  # an interrupt: the block is not entered, and so not left
+            self._lock.release()
+            raise
+        self._owner = threading.get_ident()
+        self._depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
         self._lock.release()
         self._free_unless_held()  # what was dropped meanwhile
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether this thread holds it."""
+        return self._owner == threading.get_ident()
 
     def drop(self, request: RequestHandle) -> None:
         """Close a generation that nobody has any more, without waiting."""

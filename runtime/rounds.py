@@ -60,6 +60,11 @@ class Rounds:
         self._patience = _LEAST_PATIENCE_SECONDS
         self._collected = -math.inf
 
+    @property
+    def is_busy_here(self) -> bool:
+        """Whether others wait for this thread: it runs a round or calls the engine, and a signal handler asks."""
+        return self._leader == threading.get_ident() or self.lock.is_held_here
+
     def reserve(self, call: Callable[[], Value]) -> Value:
         """What a call gives that reserves cache blocks, also those of streams that were dropped in circles.
 
@@ -86,6 +91,7 @@ class Rounds:
         """
         if self._leader == threading.get_ident():
             raise InvalidArgumentError("this thread is in the midst of a round, as in a signal handler: ask after it")
+        calls.check_outside_of_steps()
         step = _Step(request, owner)
         with self._changed:
             self._expected.discard(owner)
@@ -114,8 +120,9 @@ class Rounds:
             self._gather(steps)
             started = time.monotonic()
             with self.lock:
-                outcomes = self._run([step.request for step in steps])
-            for step, outcome in zip(steps, outcomes, strict=True):
+                running = self._without_closed(steps)
+                outcomes = self._run([step.request for step in running])
+            for step, outcome in zip(running, outcomes, strict=True):
                 step.outcome = outcome
             self._patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * (time.monotonic() - started))
         except BaseException as error:
@@ -129,6 +136,14 @@ class Rounds:
                 self._leader = None
                 self._is_running = False
                 self._changed.notify_all()
+
+    @staticmethod
+    def _without_closed(steps: list[_Step]) -> list[_Step]:
+        """Those that go on: a signal handler may have closed one while its thread waited for a round."""
+        for step in steps:
+            if step.request.closed:
+                step.outcome = ([], Finish.CANCELLED)
+        return [step for step in steps if step.outcome is None]
 
     def _run(self, requests: list[RequestHandle]) -> list[Outcome]:
         if self.most > 1:

@@ -85,6 +85,7 @@ class TokenStream(Iterator[Event]):
         self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None
         self._final_stats: Stats | None = None
+        self._is_to_close = False
         self.request = rounds.reserve(lambda: calls.request_open(engine, ids, request))
 
     def __next__(self) -> Event:
@@ -134,11 +135,19 @@ class TokenStream(Iterator[Event]):
         self._free()
 
     def _free(self) -> None:
-        with self._lock, self._rounds.lock:
-            if not self.request.closed:
-                self._final_stats = None if self.request.is_foreign else self._read_stats()
-                self._finish_reason = self._finish_reason or "cancelled"
-                self.request.close()
+        # A signal handler in the midst of a round may not wait for a thread that iterates, and waits for this round: it
+        # closes the stream when it has let go.
+        self._is_to_close = True
+        if not self._lock.acquire(blocking=not self._rounds.is_busy_here):
+            return
+        try:
+            with self._rounds.lock:
+                if not self.request.closed:
+                    self._final_stats = None if self.request.is_foreign else self._read_stats()
+                    self._finish_reason = self._finish_reason or "cancelled"
+                    self.request.close()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -159,6 +168,8 @@ class TokenStream(Iterator[Event]):
             # Whoever waits for the round, and for no other at the same time.
             owner = threading.get_ident() if self._keeps_thread else id(self)
             self._take(*self._rounds.step(self.request, owner))
+        if self._is_to_close:
+            self._free()
 
     def take(self, outcome: Outcome) -> None:
         """What a round gave that was run together with those of other streams: an error is raised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import signal
 import threading
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pilotfish import Engine
-from pilotfish.bindings import EngineBusyError, InvalidArgumentError
+from pilotfish.bindings import EngineBusyError, Finish, InvalidArgumentError
 from pilotfish.bindings.masks import MaskCall
+from pilotfish.runtime.rounds import _Step
 from pilotfish.runtime.structured import Constraint
 
 if TYPE_CHECKING:
@@ -179,6 +181,53 @@ def test_two_engines_drop_each_others_streams(tiny_bundle: Path, monkeypatch: py
         for thread in threads:
             in_time(thread.join)
         assert num_used(one) == num_used(two) == 0
+
+
+@pytest.mark.parametrize("shares", ["round", "batch"])
+def test_a_signal_handler_closes_a_stream_that_another_thread_iterates(
+    pair: Engine, monkeypatch: pytest.MonkeyPatch, shares: str
+) -> None:
+    """That thread waits for the round which the handler interrupts."""
+    other = pair.stream([1], max_new_tokens=60, ignore_eos=True)
+    next(other)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(other.result()))
+
+    def close_while_it_waits() -> None:
+        thread.start()
+        while other._lock.acquire(blocking=False):
+            other._lock.release()
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: other.close())
+    in_first_mask(monkeypatch, close_while_it_waits)
+    faulthandler.dump_traceback_later(SECONDS, exit=True)  # the main thread itself would wait
+    try:
+        if shares == "round":
+            assert len(pair.generate([2], regex=REGEX).text) == 8
+        else:
+            assert [len(each.text) for each in pair.generate_batch([[2], [3]], regex=REGEX)] == [8, 8]
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGUSR1, before)
+    thread.join(SECONDS)
+    assert results[0].finish_reason == "cancelled"
+    assert num_used(pair) == 0
+
+
+def test_a_stream_that_its_own_threads_handler_closes_while_it_waits(pair: Engine) -> None:
+    """It had asked for a round; those who share the next one go on."""
+    rounds = pair._rounds
+    one, two = (pair.stream([at], max_new_tokens=9, ignore_eos=True) for at in (1, 2))
+    closed, runs = _Step(one.request, owner=1), _Step(two.request, owner=2)
+    rounds._waiting += [closed, runs]
+    one.close()
+    rounds._lead()
+    assert closed.outcome == ([], Finish.CANCELLED)
+    assert isinstance(runs.outcome, tuple)
+    assert len(runs.outcome[0]) > 0
+    two.close()
 
 
 def test_what_is_dropped_waits_for_nobody(pair: Engine) -> None:

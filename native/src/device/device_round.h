@@ -54,7 +54,7 @@ class DeviceRound {
     bool gives_hidden = false;             // the target's residual streams at all rows, for a head
     Source source = Source::kDraft;        // kHead: its first pass has been started
   };
-  // Valid until the next round. Throws PF_INTERNAL if a model gave no numbers.
+  // Valid until the next round. Throws PF_BUNDLE_CORRUPT if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.

@@ -38,7 +38,7 @@ uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_out
 // probabilities; a row of the draft's or head's logits in the order of ids where they are not; and for acceptance by
 // rejection the distribution of every position that requests drafted who share a pass.
 uint64_t choice_bytes(const Manifest& manifest, const pf_engine_options& options) {
-  constexpr uint64_t kSamplerRows = 6, kDistributionRows = 2;
+  constexpr uint64_t kSamplerRows = 9, kDistributionRows = 2;
   const uint64_t num_maps = (manifest.draft && !manifest.draft->logit_ids.empty() ? 1 : 0) +
                             (manifest.head && !manifest.head->logit_ids.empty() ? 1 : 0);
   const bool draws = options.acceptance == PF_ACCEPT_REJECTION;

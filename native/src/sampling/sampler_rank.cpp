@@ -95,6 +95,9 @@ void Sampler::find_row_blocks(float peak, float scale) {
   block_weights_.resize(block_peaks_.size());
   for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = static_cast<int32_t>(i);
   exp_into(block_peaks_, peak, scale, block_weights_.data());
+  for (float& weight : block_weights_) {
+    if (weight * kSlack < kLeastWeight) weight = 0;  // none of its ids can be chosen
+  }
 }
 
 void Sampler::insert(Ranked token, size_t count) {

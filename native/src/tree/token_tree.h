@@ -11,7 +11,8 @@ namespace pilotfish {
 enum class Source : uint8_t { kDraft, kLookup, kHead };
 
 // How a token was chosen, which acceptance by sampling must know. A certain token is one that its drafter names
-// whatever the random numbers are; a drawn one came from one of the draft's distributions, without its elder siblings.
+// by its scores, with the noise of the position that the target's have too; a drawn one, for acceptance by rejection,
+// came from one of the draft's distributions, without its elder siblings.
 struct Draw {
   static constexpr int32_t kCertain = -1;
 
@@ -24,7 +25,7 @@ struct Guess {
   static constexpr int32_t kNone = -1;
 
   int32_t rank = kNone;  // among its siblings by confidence, from 0
-  float confidence = 0;  // the drafter's probability of the token after its parent
+  float confidence = 0;  // what the drafter thinks of the token after its parent, as a share
 };
 
 struct TreeToken {
