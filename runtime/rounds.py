@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pilotfish.bindings import EngineBusyError, Finish, InvalidArgumentError, PilotfishError, calls
+from pilotfish.bindings.handle import check_outside_of_steps
 
 from .engine_lock import EngineLock
 
@@ -91,7 +92,7 @@ class Rounds:
         """
         if self._leader == threading.get_ident():
             raise InvalidArgumentError("this thread is in the midst of a round, as in a signal handler: ask after it")
-        calls.check_outside_of_steps()
+        check_outside_of_steps()
         step = _Step(request, owner)
         with self._changed:
             self._expected.discard(owner)
