@@ -19,6 +19,13 @@ DEADLINE_SECONDS = 30
 TOKEN = Token(1, Origin.PLAIN, -1.0, 0.0)
 
 
+class Request(str):
+    """Stands for a generation that nobody closes."""
+
+    __slots__ = ()
+    closed = False
+
+
 class NativeSteps:
     """Stands for the engine: answers every step with one token, or raises; remembers who was stepped together."""
 
@@ -39,8 +46,9 @@ def native(monkeypatch: pytest.MonkeyPatch) -> NativeSteps:
     return native
 
 
-def step(rounds: Rounds, request: Any, owner: int) -> Any:
-    return rounds.step(request, owner)
+def step(rounds: Rounds, request: str, owner: int) -> Any:
+    stands_in: Any = Request(request)
+    return rounds.step(stands_in, owner)
 
 
 def started(call: Callable[[], object]) -> threading.Thread:
