@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _SAME_FOR_TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
 _ONLY_OF_IMAGES = ("mrope_section", "mrope_interleaved")  # in rope parameters: a text's three positions are one
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts")
-_RECURRENT_LAYERS = ("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "rwkv", "moe")
+_RECURRENT_LAYERS = (
+    *("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "hybrid_sliding", "rwkv"),
+)
+_LAYER_KINDS = ("layer_types", "layers_block_type", "block_types", "attn_layer_indices")
 _RECURRENT_KEYS = {
     "state_size": "states of a recurrence",
     "ssm_state_size": "states of a recurrence",
@@ -86,6 +89,9 @@ def check_supported(config: PretrainedConfig, where: str) -> None:
 
 
 def _experts(config: PretrainedConfig) -> str | None:
+    for name in _LAYER_KINDS:
+        if "moe" in _names(getattr(config, name, None)):
+            return f"is a mixture of experts ('moe' layers in {name}); models whose layers are dense are supported"
     for name in _EXPERTS:
         value = getattr(config, name, None)
         if isinstance(value, int) and not isinstance(value, bool) and value > 1 and _uses_experts(config):
@@ -98,9 +104,8 @@ def _uses_experts(config: PretrainedConfig) -> bool:
 
 
 def _recurrence(config: PretrainedConfig) -> str | None:
-    for name in ("layer_types", "layers_block_type", "block_types", "attn_layer_indices"):
-        kinds = getattr(config, name, None)
-        found = next((kind for kind in _names(kinds) if kind in _RECURRENT_LAYERS), None)
+    for name in _LAYER_KINDS:
+        found = next((kind for kind in _names(getattr(config, name, None)) if kind in _RECURRENT_LAYERS), None)
         if found is not None:
             return f"has {found!r} layers ({name}), which keep a state that is no cache of keys; they are not supported"
     for name, meaning in _RECURRENT_KEYS.items():

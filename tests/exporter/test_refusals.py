@@ -22,6 +22,7 @@ from transformers import (
     MambaConfig,
     MiniCPM3Config,
     MixtralConfig,
+    NemotronHConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
     T5Config,
@@ -56,6 +57,10 @@ UNSUPPORTED = {
         r"is a mixture of experts \(num_local_experts = 4",
     ),
     "fine_experts": (lambda: Qwen3MoeConfig(**SHAPE, num_experts=8), r"is a mixture of experts"),
+    "layers_of_experts": (
+        lambda: NemotronHConfig(**SHAPE, layers_block_type=["full_attention", "moe"], n_routed_experts=1),
+        r"is a mixture of experts \('moe' layers in layer_types\)",
+    ),
     "convolutions": (lambda: Lfm2Config(**SHAPE), r"\(lfm2\) has"),
     "recurrence": (lambda: MambaConfig(vocab_size=258, hidden_size=64, num_hidden_layers=2), r"\(mamba\) has"),
     "hybrid": (lambda: Qwen3NextConfig(**SHAPE, num_experts=0), "'linear_attention' layers"),
