@@ -122,8 +122,9 @@ def _names(value: object) -> list[str]:
 def _direction(config: PretrainedConfig) -> str | None:
     if getattr(config, "add_cross_attention", False):
         return "reads another sequence (add_cross_attention is true); plain decoders are supported"
-    if getattr(config, "use_bidirectional_attention", None):
-        return "attends in both directions (use_bidirectional_attention); causal attention is supported"
+    both = getattr(config, "use_bidirectional_attention", None)
+    if both not in (None, False, "vision"):  # images alone are seen in both directions: text stays causal
+        return f"attends in both directions (use_bidirectional_attention = {both}); causal attention is supported"
     is_encoder = any(name in config.model_type for name in _ENCODERS) and not getattr(config, "is_decoder", False)
     return "is an encoder (is_decoder is false); decoders are supported" if is_encoder else None
 

@@ -16,6 +16,7 @@ from transformers import (
     BloomConfig,
     FalconConfig,
     Gemma3nTextConfig,
+    Gemma4TextConfig,
     GemmaConfig,
     GPTNeoConfig,
     Lfm2Config,
@@ -31,6 +32,7 @@ from transformers import (
 from pilotfish.bindings import PilotfishError
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
+from pilotfish.exporter.model_check import check_supported
 
 QUICK = ExportOptions(parity=False)
 SHAPE: dict[str, Any] = {
@@ -79,6 +81,10 @@ UNSUPPORTED = {
     ),
     "wide_heads": (lambda: GemmaConfig(**SHAPE, head_dim=512), "heads of 512 columns; at most 256"),
     "latent": (lambda: MiniCPM3Config(**SHAPE), r"has latent attention \(kv_lora_rank = "),
+    "both_directions": (
+        lambda: GemmaConfig(**SHAPE, head_dim=16, use_bidirectional_attention=True),
+        r"attends in both directions \(use_bidirectional_attention = True\)",
+    ),
     "encoder": (lambda: BertConfig(vocab_size=258, hidden_size=64, num_hidden_layers=1), r"is an encoder"),
 }
 
@@ -98,6 +104,11 @@ def test_unsupported_models(name: str, tmp_path: Path) -> None:
         export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
     assert time.monotonic() - started < SECONDS
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_text_that_stays_causal_beside_images_is_not_refused() -> None:
+    config = Gemma4TextConfig(**SHAPE, head_dim=16, per_layer_config={}, use_bidirectional_attention="vision")
+    check_supported(config, "this")
 
 
 def test_an_encoder_decoder_is_not_a_causal_model(tmp_path: Path) -> None:
