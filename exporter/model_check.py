@@ -88,6 +88,15 @@ def check_supported(config: PretrainedConfig, where: str) -> None:
             raise UnsupportedModelError(f"{where} ({config.model_type}) {reason}")
 
 
+def _sizes_by_layer(config: PretrainedConfig) -> str | None:
+    """First of all: transformers raises where such a value is read of the whole."""
+    names = getattr(config, "per_layer_attributes", None)
+    if not names:
+        return None
+    stated = ", ".join(sorted(names))
+    return f"states sizes for single layers ({stated} in per_layer_config); one for all layers is supported"
+
+
 def _experts(config: PretrainedConfig) -> str | None:
     for name in _LAYER_KINDS:
         if "moe" in _names(getattr(config, name, None)):
@@ -171,6 +180,7 @@ def _attention_interface(config: PretrainedConfig) -> str | None:
 
 MOST_HEAD_DIM = 256
 _CHECKS: Iterable[Callable[[PretrainedConfig], str | None]] = (
+    _sizes_by_layer,
     _experts,
     _recurrence,
     _direction,

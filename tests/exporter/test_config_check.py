@@ -35,6 +35,7 @@ VALUES = (
 )
 FURTHER = ("quantization_config", "rope_scaling", "rope_theta", "auto_map", "is_encoder_decoder", "sliding_window")
 FURTHER += ("layer_types", "text_config", "torch_dtype", "id2label", "attribute_map", "partial_rotary_factor")
+FURTHER += ("per_layer_config",)
 LONGEST_SECONDS = 10  # of one; a second on a machine that does nothing else
 
 

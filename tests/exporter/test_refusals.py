@@ -80,6 +80,14 @@ UNSUPPORTED = {
         r"use the keys and values of others \(num_kv_shared_layers = 1\)",
     ),
     "wide_heads": (lambda: GemmaConfig(**SHAPE, head_dim=512), "heads of 512 columns; at most 256"),
+    "sizes_by_layer": (
+        lambda: Gemma4TextConfig(**SHAPE),
+        r"states sizes for single layers \(head_dim in per_layer_config\)",
+    ),
+    "sizes_by_layer_of_others": (
+        lambda: tiny_config("llama", per_layer_config={0: {"num_key_value_heads": 1, "intermediate_size": 32}}),
+        r"sizes for single layers \(intermediate_size, num_key_value_heads in",
+    ),
     "latent": (lambda: MiniCPM3Config(**SHAPE), r"has latent attention \(kv_lora_rank = "),
     "both_directions": (
         lambda: GemmaConfig(**SHAPE, head_dim=16, use_bidirectional_attention=True),
