@@ -26,11 +26,13 @@ _RECURRENT_LAYERS = (
     *("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "hybrid_sliding", "rwkv"),
 )
 _LAYER_KINDS = ("layer_types", "layers_block_type", "block_types", "attn_layer_indices")
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+_MAMBA = "Mamba layers"  # a model that may have some states their sizes where it has none, too
 _RECURRENT_KEYS = {
     "state_size": "states of a recurrence",
     "ssm_state_size": "states of a recurrence",
-    "mamba_d_state": "Mamba layers",
-    "mamba_d_ssm": "Mamba layers",
+    "mamba_d_state": _MAMBA,
+    "mamba_d_ssm": _MAMBA,
     "conv_L_cache": "convolutions",
     "lru_width": "recurrent layers",
     "linear_num_key_heads": "linear attention",
@@ -117,7 +119,11 @@ def _recurrence(config: PretrainedConfig) -> str | None:
         found = next((kind for kind in _names(getattr(config, name, None)) if kind in _RECURRENT_LAYERS), None)
         if found is not None:
             return f"has {found!r} layers ({name}), which keep a state that is no cache of keys; they are not supported"
+    kinds = _names(getattr(config, "layer_types", None))
+    has_attention_alone = bool(kinds) and _ATTENTION_LAYERS.issuperset(kinds)
     for name, meaning in _RECURRENT_KEYS.items():
+        if meaning == _MAMBA and has_attention_alone:
+            continue
         value = getattr(config, name, None)
         if value and (name != "attention_hidden_size" or config.model_type == "rwkv"):
             return f"has {meaning} ({name} = {value}); layers of attention alone are supported"

@@ -87,6 +87,18 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "SmolLM3": ("SmolLM3Config", {"no_rope_layers": [1, 0]}, "layers without rotation"),
     "Granite 3": ("GraniteConfig", {**_MULTIPLIERS, "logits_scaling": 4.0}, "multipliers everywhere"),
+    "Granite 4, attention alone": (
+        "GraniteMoeHybridConfig",
+        {
+            **_MULTIPLIERS,
+            "layer_types": ["attention", "attention"],
+            "num_local_experts": 0,
+            "shared_intermediate_size": 96,
+            "mamba_n_heads": 8,
+            "position_embedding_type": "rope",
+        },
+        "a hybrid's configuration without its Mamba layers",
+    ),
     "OLMo 1": ("OlmoConfig", {"clip_qkv": 2.0}, "LayerNorm without weights, clipped qkv"),
     "OLMo 2": ("Olmo2Config", {}, "norms of whole projections, norms behind alone"),
     "OLMo 3": ("Olmo3Config", {**_WINDOWS}, "the same with windows"),

@@ -19,6 +19,7 @@ from transformers import (
     Gemma4TextConfig,
     GemmaConfig,
     GPTNeoConfig,
+    GraniteMoeHybridConfig,
     Lfm2Config,
     MambaConfig,
     MiniCPM3Config,
@@ -65,6 +66,12 @@ UNSUPPORTED = {
     ),
     "convolutions": (lambda: Lfm2Config(**SHAPE), r"\(lfm2\) has"),
     "recurrence": (lambda: MambaConfig(vocab_size=258, hidden_size=64, num_hidden_layers=2), r"\(mamba\) has"),
+    "mamba_beside_attention": (
+        lambda: GraniteMoeHybridConfig(
+            **SHAPE, layer_types=["mamba", "attention"], num_local_experts=0, mamba_n_heads=8
+        ),
+        "'linear_attention' layers",
+    ),
     "hybrid": (lambda: Qwen3NextConfig(**SHAPE, num_experts=0), "'linear_attention' layers"),
     "distance_bias": (lambda: BloomConfig(vocab_size=258, hidden_size=64, n_layer=2, n_head=4), "ALiBi"),
     "own_sdpa": (
