@@ -46,6 +46,8 @@ _NO_LIMIT = 1 << 15  # positions of a model whose configuration states none beca
 def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
     """The configuration of the language model in one of several parts; the same one where it is alone.
 
+    Of a text part without a class of its own, the whole may tie the output layer: those configurations are flat.
+
     Raises:
         UnsupportedModelError: an encoder-decoder.
     """
@@ -62,6 +64,7 @@ def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
         found: PretrainedConfig = text
         return found
     values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "architectures")}
+    values["tie_word_embeddings"] = any(getattr(part, "tie_word_embeddings", False) for part in (config, text))
     for name in ("rope_parameters", "rope_scaling"):
         if isinstance(values.get(name), dict):
             values[name] = {key: item for key, item in values[name].items() if key not in _ONLY_OF_IMAGES}

@@ -11,7 +11,8 @@ import onnx_ir as ir
 import pytest
 import tiny_heads
 import torch
-from architectures import config_of
+import transformers
+from architectures import MROPE, SHAPE, config_of
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, save_random, save_tokenizer, tiny_config
 
@@ -115,6 +116,34 @@ def test_a_text_part_may_leave_out_what_its_class_has(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(str(tmp_path))
     assert checkpoint.is_text_part
     assert (checkpoint.config.vocab_size, checkpoint.config.num_attention_heads) == (262_208, 8)
+
+
+@pytest.mark.parametrize("kind", ["Qwen2VLConfig", "Qwen2_5_VLConfig"])
+def test_a_flat_configuration_may_tie_the_output_layer(kind: str, tmp_path: Path) -> None:
+    """As small models with images are published: without text_config, and without a tensor of the output layer."""
+    text = {**SHAPE, "rope_parameters": MROPE}
+    config = getattr(transformers, kind)(text_config=text, tie_word_embeddings=True)
+    checkpoint = save_random(tmp_path / "model", config, is_whole=True)
+    save_tokenizer(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    save_file(
+        {name: value for name, value in tensors.items() if "lm_head" not in name}, checkpoint / "model.safetensors"
+    )
+    flat = {"model_type": config.model_type, "tie_word_embeddings": True, **text}
+    (checkpoint / "config.json").write_text(json.dumps(flat))
+    loaded = load_checkpoint(str(checkpoint))
+    assert (loaded.config.model_type, loaded.config.hidden_size) == ("qwen2", SHAPE["hidden_size"])
+    options = ExportOptions(target=F32.target, cache_dtype="f32", parity_tokens=24)
+    parity = export(str(checkpoint), tmp_path / "out", options=options).models[0].parity
+    assert parity is not None
+    assert parity.max_difference < 1e-4
+
+
+def test_a_text_that_is_not_tied_stays_so(tmp_path: Path) -> None:
+    """What the whole of Gemma 3 and Mistral 3 says by default is not about their text."""
+    text = {**SHAPE, "model_type": "mistral", "tie_word_embeddings": False}
+    transformers.Mistral3Config(text_config=text).save_pretrained(tmp_path)
+    assert load_checkpoint(str(tmp_path)).config.tie_word_embeddings is False
 
 
 def test_only_tensors_of_other_parts_are_left_out(tmp_path: Path) -> None:
