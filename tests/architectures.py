@@ -125,7 +125,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "projections around the layers, LayerNorm behind",
     ),
     "StarCoder 2": ("Starcoder2Config", {"sliding_window": 24}, "a plain MLP with biases"),
-    "EXAONE 3.5": ("LlamaConfig", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "as Llama"),
+    "EXAONE 3.5": ("ExaoneConfig", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "as Llama"),
     "EXAONE 4": ("Exaone4Config", {**_WINDOWS}, "norms behind, rotation in windows alone"),
     "ERNIE 4.5": ("Ernie4_5Config", {"head_dim": 16}, "interleaved rotary"),
     "Cohere 1": ("CohereConfig", {"use_qk_norm": True}, "LayerNorm without bias, scaled logits"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from architectures import config_of
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import ExportOptions, export, load
@@ -175,6 +176,18 @@ def test_spellings_of_rope_scaling(changes: dict[str, Any], found: Any, model: P
     parameters = load_checkpoint(str(model)).config.rope_parameters
     assert (parameters["rope_type"], parameters.get("factor")) == found
     assert parameters["rope_theta"] == (10000.0 if found[1] is None else 777.0)
+
+
+def test_another_name_of_a_needed_key(tmp_path: Path) -> None:
+    """EXAONE 3.5 is published with num_layers, which its class reads as num_hidden_layers."""
+    checkpoint = save_model(tmp_path / "model", config_of("EXAONE 3.5"))
+    config = json.loads((checkpoint / "config.json").read_text())
+    num_layers = config.pop("num_hidden_layers")
+    write(checkpoint, config | {"num_layers": num_layers})
+    check(checkpoint)
+    write(checkpoint, config)
+    with pytest.raises(CheckpointError, match=r"has no num_hidden_layers in its config\.json"):
+        check(checkpoint)
 
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
