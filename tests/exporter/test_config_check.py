@@ -12,6 +12,7 @@ import pytest
 import torch
 from architectures import config_of
 from tiny_models import save_model, tiny_config
+from transformers import modeling_utils
 
 from pilotfish.exporter import ExportOptions, export, load
 from pilotfish.exporter.checkpoint_check import check_checkpoint
@@ -23,6 +24,7 @@ from pilotfish.exporter.errors import (
     UnsupportedModelError,
 )
 from pilotfish.exporter.load import load_checkpoint
+from pilotfish.exporter.trace import computed_buffers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,3 +232,14 @@ def test_code_of_a_checkpoint_is_never_run(model: Path, config: dict[str, Any], 
     finally:
         (model / "own.py").unlink()
     assert not ran.exists()
+
+
+def test_a_kernel_that_a_configuration_names_is_never_asked_for(
+    model: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers takes an attn_implementation with a slash for a repository with code."""
+    asked: list[Any] = []
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", lambda *names, **_: asked.append(names))
+    write(model, config | {"attn_implementation": "someone/attention"})
+    assert "model.rotary_emb.inv_freq" in computed_buffers(load_checkpoint(str(model)).config)
+    assert not asked
