@@ -16,7 +16,7 @@ from .errors import UnsupportedModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Text parts that transformers has no language model of their own for, and the one that computes the same for text.
 _SAME_FOR_TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
@@ -91,6 +91,19 @@ def check_supported(config: PretrainedConfig, where: str) -> None:
         reason = check(config)
         if reason is not None:
             raise UnsupportedModelError(f"{where} ({config.model_type}) {reason}")
+
+
+def check_parameters(model: PreTrainedModel, where: str) -> None:
+    """Refuses what only the parameters of a model show, which may be on the meta device.
+
+    Raises:
+        UnsupportedModelError: naming the parameter.
+    """
+    for name, _ in model.named_parameters():
+        if name.rpartition(".")[2] == "sinks":
+            raise UnsupportedModelError(
+                f"{where} ({model.config.model_type}) has attention sinks ({name}), which are not supported"
+            )
 
 
 def _sizes_by_layer(config: PretrainedConfig) -> str | None:

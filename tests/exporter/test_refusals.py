@@ -20,6 +20,7 @@ from transformers import (
     GemmaConfig,
     GPTNeoConfig,
     GraniteMoeHybridConfig,
+    GraniteSWAConfig,
     Lfm2Config,
     MambaConfig,
     MiniCPM3Config,
@@ -31,7 +32,7 @@ from transformers import (
 )
 
 from pilotfish.bindings import PilotfishError
-from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
+from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export, model_export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
 from pilotfish.exporter.model_check import check_supported
 
@@ -119,6 +120,17 @@ def test_unsupported_models(name: str, tmp_path: Path) -> None:
         export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
     assert time.monotonic() - started < SECONDS
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_attention_sinks_are_seen_before_tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model's parameters: the configuration says nothing about them. There are no tensors here either."""
+    monkeypatch.setattr(model_export, "trace", None)
+    GraniteSWAConfig(**SHAPE).save_pretrained(tmp_path / "model")
+    save_tokenizer(tmp_path / "model")
+    with pytest.raises(
+        UnsupportedModelError, match=r"\(granite_swa\) has attention sinks \(model\.layers\.0\.self_attn\.sinks\)"
+    ):
+        export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
 
 
 def test_text_that_stays_causal_beside_images_is_not_refused() -> None:
