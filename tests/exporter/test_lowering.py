@@ -57,7 +57,7 @@ def test_the_check_of_rows_finds_a_node_that_mixes_them(gemma: tuple[Path, Path]
     model.graph.node.append(onnx.helper.make_node("ReduceMean", ["before", "axes_of_rows"], ["mean"], name="mean"))
     model.graph.node.append(onnx.helper.make_node("Sub", ["before", "mean"], ["logits"], name="difference"))
     onnx.save(model, tmp_path / "target.onnx")
-    with pytest.raises(ParityError, match=r"a row has other bits in a pass of 1 rows than in one of 64; .*ReduceMean"):
+    with pytest.raises(ParityError, match=r"a row has other bits in a pass of 1 rows than in one of 256; .*ReduceMean"):
         check(tmp_path)
 
 
