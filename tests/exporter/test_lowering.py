@@ -15,7 +15,9 @@ import transformers
 from architectures import MROPE, SHAPE, config_of
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, save_random, save_tokenizer, tiny_config
+from transformers.activations import ACT2FN
 
+from pilotfish import Engine
 from pilotfish.exporter import ExportOptions, ModelFormats, check_bundle, export
 from pilotfish.exporter.errors import OptionError, ParityError, UnsupportedModelError, UnusedTensorError
 from pilotfish.exporter.load import load_checkpoint
@@ -88,6 +90,29 @@ def test_an_activation_without_a_rule_is_refused(tmp_path: Path) -> None:
     checkpoint = save_model(tmp_path / "model", tiny_config("llama", hidden_act="mish"))
     with pytest.raises(UnsupportedModelError, match=r"layers\.0\.mlp\.act_fn: it computes Mish, which is not"):
         export(str(checkpoint), tmp_path / "out", options=F32)
+
+
+class Gate(torch.nn.Module):
+    """An activation that multiplies with a condition, as rows and by parts."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., 96] -> [..., 96]."""
+        low, high = (x > 0.1).split(48, dim=-1)
+        return x * torch.cat([high, low], dim=-1).to(x.dtype) + 0.5 * x
+
+
+def test_a_condition_becomes_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACT2FN, "gate", Gate)
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama", hidden_act="gate", intermediate_size=96))
+    options = ExportOptions(target=F32.target, cache_dtype="f32", parity_tokens=24)
+    result = export(str(checkpoint), tmp_path / "out", options=options)
+    parity, entry = result.models[0].parity, result.manifest.models["target"].lowered
+    assert parity is not None
+    assert parity.max_difference < 1e-4
+    assert entry is not None
+    assert {"Cast", "Concat", "Greater", "Split"} <= set(entry.operators)
+    with Engine(result.folder, threads=1, calibration="off") as engine:
+        assert engine.generate([1, 2, 3], max_new_tokens=2, ignore_eos=True).token_ids
 
 
 def test_longrope_ends_where_its_frequencies_change(tmp_path: Path) -> None:
