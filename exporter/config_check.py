@@ -88,7 +88,7 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
     """
     aliases: Mapping[str, str] = getattr(type(config), "attribute_map", {})
     for name in _NEEDED:
-        spellings = [name, aliases.get(name, name)]
+        spellings = {name, aliases.get(name, name), *(other for other, own in aliases.items() if own == name)}
         if all(found.get(spelling) is None for spelling in spellings):
             raise CheckpointError(f"{where} has no {name} in its config.json; copy it from the model's original")
     new, old = found.get("rope_parameters"), found.get("rope_scaling")

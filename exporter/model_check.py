@@ -16,18 +16,23 @@ from .errors import UnsupportedModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Text parts that transformers has no language model of their own for, and the one that computes the same for text.
 _SAME_FOR_TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
 _ONLY_OF_IMAGES = ("mrope_section", "mrope_interleaved")  # in rope parameters: a text's three positions are one
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts")
-_RECURRENT_LAYERS = ("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "rwkv", "moe")
+_RECURRENT_LAYERS = (
+    *("linear_attention", "recurrent", "mamba", "mamba2", "conv", "ssm", "hybrid", "hybrid_sliding", "rwkv"),
+)
+_LAYER_KINDS = ("layer_types", "layers_block_type", "block_types", "attn_layer_indices")
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+_MAMBA = "Mamba layers"  # a model that may have some states their sizes where it has none, too
 _RECURRENT_KEYS = {
     "state_size": "states of a recurrence",
     "ssm_state_size": "states of a recurrence",
-    "mamba_d_state": "Mamba layers",
-    "mamba_d_ssm": "Mamba layers",
+    "mamba_d_state": _MAMBA,
+    "mamba_d_ssm": _MAMBA,
     "conv_L_cache": "convolutions",
     "lru_width": "recurrent layers",
     "linear_num_key_heads": "linear attention",
@@ -40,6 +45,8 @@ _NO_LIMIT = 1 << 15  # positions of a model whose configuration states none beca
 
 def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
     """The configuration of the language model in one of several parts; the same one where it is alone.
+
+    Of a text part without a class of its own, the whole may tie the output layer: those configurations are flat.
 
     Raises:
         UnsupportedModelError: an encoder-decoder.
@@ -57,6 +64,7 @@ def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
         found: PretrainedConfig = text
         return found
     values = {key: value for key, value in text.to_dict().items() if key not in ("model_type", "architectures")}
+    values["tie_word_embeddings"] = any(getattr(part, "tie_word_embeddings", False) for part in (config, text))
     for name in ("rope_parameters", "rope_scaling"):
         if isinstance(values.get(name), dict):
             values[name] = {key: item for key, item in values[name].items() if key not in _ONLY_OF_IMAGES}
@@ -85,7 +93,32 @@ def check_supported(config: PretrainedConfig, where: str) -> None:
             raise UnsupportedModelError(f"{where} ({config.model_type}) {reason}")
 
 
+def check_parameters(model: PreTrainedModel, where: str) -> None:
+    """Refuses what only the parameters of a model show, which may be on the meta device.
+
+    Raises:
+        UnsupportedModelError: naming the parameter.
+    """
+    for name, _ in model.named_parameters():
+        if name.rpartition(".")[2] == "sinks":
+            raise UnsupportedModelError(
+                f"{where} ({model.config.model_type}) has attention sinks ({name}), which are not supported"
+            )
+
+
+def _sizes_by_layer(config: PretrainedConfig) -> str | None:
+    """First of all: transformers raises where such a value is read of the whole."""
+    names = getattr(config, "per_layer_attributes", None)
+    if not names:
+        return None
+    stated = ", ".join(sorted(names))
+    return f"states sizes for single layers ({stated} in per_layer_config); one for all layers is supported"
+
+
 def _experts(config: PretrainedConfig) -> str | None:
+    for name in _LAYER_KINDS:
+        if "moe" in _names(getattr(config, name, None)):
+            return f"is a mixture of experts ('moe' layers in {name}); models whose layers are dense are supported"
     for name in _EXPERTS:
         value = getattr(config, name, None)
         if isinstance(value, int) and not isinstance(value, bool) and value > 1 and _uses_experts(config):
@@ -98,12 +131,15 @@ def _uses_experts(config: PretrainedConfig) -> bool:
 
 
 def _recurrence(config: PretrainedConfig) -> str | None:
-    for name in ("layer_types", "layers_block_type", "block_types", "attn_layer_indices"):
-        kinds = getattr(config, name, None)
-        found = next((kind for kind in _names(kinds) if kind in _RECURRENT_LAYERS), None)
+    for name in _LAYER_KINDS:
+        found = next((kind for kind in _names(getattr(config, name, None)) if kind in _RECURRENT_LAYERS), None)
         if found is not None:
             return f"has {found!r} layers ({name}), which keep a state that is no cache of keys; they are not supported"
+    kinds = _names(getattr(config, "layer_types", None))
+    has_attention_alone = bool(kinds) and _ATTENTION_LAYERS.issuperset(kinds)
     for name, meaning in _RECURRENT_KEYS.items():
+        if meaning == _MAMBA and has_attention_alone:
+            continue
         value = getattr(config, name, None)
         if value and (name != "attention_hidden_size" or config.model_type == "rwkv"):
             return f"has {meaning} ({name} = {value}); layers of attention alone are supported"
@@ -117,8 +153,9 @@ def _names(value: object) -> list[str]:
 def _direction(config: PretrainedConfig) -> str | None:
     if getattr(config, "add_cross_attention", False):
         return "reads another sequence (add_cross_attention is true); plain decoders are supported"
-    if getattr(config, "use_bidirectional_attention", None):
-        return "attends in both directions (use_bidirectional_attention); causal attention is supported"
+    both = getattr(config, "use_bidirectional_attention", None)
+    if both not in (None, False, "vision"):  # images alone are seen in both directions: text stays causal
+        return f"attends in both directions (use_bidirectional_attention = {both}); causal attention is supported"
     is_encoder = any(name in config.model_type for name in _ENCODERS) and not getattr(config, "is_decoder", False)
     return "is an encoder (is_decoder is false); decoders are supported" if is_encoder else None
 
@@ -165,6 +202,7 @@ def _attention_interface(config: PretrainedConfig) -> str | None:
 
 MOST_HEAD_DIM = 256
 _CHECKS: Iterable[Callable[[PretrainedConfig], str | None]] = (
+    _sizes_by_layer,
     _experts,
     _recurrence,
     _direction,

@@ -222,6 +222,8 @@ def _session(graph: Path) -> Any:
         raise OptionError(f"the parity check needs {error.name}: {remedy}") from error
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # what is checked is what runs, as in
+    options.intra_op_num_threads = 1  # the native library
     options.register_custom_ops_library(str(library_path()))
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 

@@ -35,15 +35,23 @@ def model_names(model: PreTrainedModel, stored: Iterable[str], *, is_text_part: 
     """
     renamings = [item for item in get_model_conversion_mapping(model) if isinstance(item, WeightRenaming)]
     expected = model.state_dict().keys()
+    names = set(stored)
     found: dict[str, str] = {}
-    for name in stored:
+    for name in sorted(names):
         plain = text_name(name) if is_text_part else name
         if plain is None:
             continue
-        for candidate in (plain, apply_renamings(plain, renamings)):
-            if candidate in expected and candidate != name:
-                found.setdefault(candidate, name)
+        candidates = {plain, apply_renamings(plain, renamings)}
+        if not candidates & expected:
+            candidates = {_across_prefix(candidate, model.base_model_prefix) for candidate in candidates}
+        for candidate in (candidates & expected) - names:
+            found.setdefault(candidate, name)
     return found
+
+
+def _across_prefix(name: str, prefix: str) -> str:
+    """With the prefix of a model's layers in front, or without: some are published as these layers alone (GPT-2)."""
+    return name.removeprefix(f"{prefix}.") if name.startswith(f"{prefix}.") else f"{prefix}.{name}"
 
 
 def text_name(stored: str) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -161,7 +162,8 @@ def computed_buffers(config: PretrainedConfig) -> dict[str, torch.Tensor]:
     """Tensors that a model computes when it is built and no checkpoint has, such as rotary frequencies, by name."""
     build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
     with _MatricesOnMeta():
-        model = build(config, dtype=torch.float32, trust_remote_code=False)
+        # a copy, since transformers notes the attention in the configuration, which other models may be reading
+        model = build(deepcopy(config), attn_implementation=ATTENTION, dtype=torch.float32, trust_remote_code=False)
     stored = model.state_dict().keys()
     return {name: value for name, value in model.named_buffers() if name not in stored and not value.is_meta}
 

@@ -87,17 +87,24 @@ def shared_pass_checks(engine: Engine, prompts: Prompts, source: Source, amount:
 
 
 def row_checks(engine: Engine, prompts: Prompts) -> Iterator[Check]:
-    """A row of a pass has the same bits alone and among others, which all else rests on."""
-    num_rows = min(ROWS[-1], engine.info.max_context)
+    """A row of a pass has the same bits alone and among others, which all else rests on.
+
+    The first pass has as many rows as a pass of a prompt may have. A longer sequence ends in a pass of the rows that
+    are left, which starts behind it.
+    """
+    chunk = min(engine.info.prefill_chunk, engine.info.max_context)
+    num_rows = min(chunk + ROWS[-1], engine.info.max_context)
     ids = [token_id for prompt in prompts for token_id in prompt]
     ids = (ids * (num_rows // len(ids) + 1))[:num_rows]
     together = engine.logits(ids)
     different = [
-        size
+        f"{size} rows from row {start}"
+        for start in (0, chunk)
         for size in ROWS
-        if size < num_rows and not np.array_equal(engine.logits(ids[:size]), together[:size], equal_nan=True)
+        if start + size < (num_rows if start else chunk)
+        and not np.array_equal(engine.logits(ids[: start + size]), together[: start + size], equal_nan=True)
     ]
-    detail = f"passes of {', '.join(map(str, different))} rows differ" if different else f"{num_rows} rows"
+    detail = f"passes of {', '.join(different)} differ" if different else f"{num_rows} rows"
     yield Check("rows alone", "plain", not different, detail)
 
 

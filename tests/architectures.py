@@ -13,7 +13,7 @@ import transformers
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 258,
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -26,7 +26,7 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": 257,
 }
 _OLD = {"vocab_size": 258, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256} | {
-    key: _SHAPE[key] for key in ("bos_token_id", "eos_token_id")
+    key: SHAPE[key] for key in ("bos_token_id", "eos_token_id")
 }
 _WINDOWS = {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]}
 _TWO_TABLES = {
@@ -49,10 +49,10 @@ _YARN = {
     "llama_4_scaling_beta": 0.1,
 }
 _BASE = {"rope_type": "default", "rope_theta": 10000.0}
-_MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
 _MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2}
 
-# name -> (configuration's class, what differs from _SHAPE, what is new)
+# name -> (configuration's class, what differs from SHAPE, what is new)
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "Llama": ("LlamaConfig", {}, "five nodes a layer"),
     "Llama, dynamic rope": (
@@ -87,6 +87,18 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "SmolLM3": ("SmolLM3Config", {"no_rope_layers": [1, 0]}, "layers without rotation"),
     "Granite 3": ("GraniteConfig", {**_MULTIPLIERS, "logits_scaling": 4.0}, "multipliers everywhere"),
+    "Granite 4, attention alone": (
+        "GraniteMoeHybridConfig",
+        {
+            **_MULTIPLIERS,
+            "layer_types": ["attention", "attention"],
+            "num_local_experts": 0,
+            "shared_intermediate_size": 96,
+            "mamba_n_heads": 8,
+            "position_embedding_type": "rope",
+        },
+        "a hybrid's configuration without its Mamba layers",
+    ),
     "OLMo 1": ("OlmoConfig", {"clip_qkv": 2.0}, "LayerNorm without weights, clipped qkv"),
     "OLMo 2": ("Olmo2Config", {}, "norms of whole projections, norms behind alone"),
     "OLMo 3": ("Olmo3Config", {**_WINDOWS}, "the same with windows"),
@@ -113,7 +125,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "projections around the layers, LayerNorm behind",
     ),
     "StarCoder 2": ("Starcoder2Config", {"sliding_window": 24}, "a plain MLP with biases"),
-    "EXAONE 3.5": ("LlamaConfig", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "as Llama"),
+    "EXAONE 3.5": ("ExaoneConfig", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "as Llama"),
     "EXAONE 4": ("Exaone4Config", {**_WINDOWS}, "norms behind, rotation in windows alone"),
     "ERNIE 4.5": ("Ernie4_5Config", {"head_dim": 16}, "interleaved rotary"),
     "Cohere 1": ("CohereConfig", {"use_qk_norm": True}, "LayerNorm without bias, scaled logits"),
@@ -131,8 +143,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "BitNet": ("BitNetConfig", {}, "norms inside attention and MLP"),
     "CWM": ("CwmConfig", {}, "as Llama with windows"),
     "HyperCLOVA X": ("HyperCLOVAXConfig", {"use_post_norm": True}, "norms behind, multipliers"),
-    "Qwen 2.5 VL, text": ("Qwen2_5_VLConfig", {"rope_parameters": _MROPE}, "the text part of a model with images"),
-    "Qwen 3 VL, text": ("Qwen3VLConfig", {"rope_parameters": _MROPE, "head_dim": 16}, "the same"),
+    "Qwen 2.5 VL, text": ("Qwen2_5_VLConfig", {"rope_parameters": MROPE}, "the text part of a model with images"),
+    "Qwen 3 VL, text": ("Qwen3VLConfig", {"rope_parameters": MROPE, "head_dim": 16}, "the same"),
     "Mistral 3, text": ("Mistral3Config", {"model_type": "mistral", "sliding_window": None}, "the same"),
     "Gemma 3, text": (
         "Gemma3Config",
@@ -188,7 +200,7 @@ FULL = (
 def config_of(name: str) -> PretrainedConfig:
     """The configuration of a tiny model; of a model of several parts, one whose text part is tiny."""
     kind, changes, _ = ARCHITECTURES[name]
-    values = changes if "n_embd" in changes else {**_SHAPE, **changes}
+    values = changes if "n_embd" in changes else {**SHAPE, **changes}
     build = getattr(transformers, kind)
     config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
     return config

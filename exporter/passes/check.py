@@ -17,7 +17,22 @@ if TYPE_CHECKING:
 _OWN = ("Embedding", "Linear", "PagedAttention")
 # ONNX Runtime's operators that act on each row by itself, as the native library lists them.
 ROW_WISE = (
-    *("Abs", "Add", "And", "Clip", "Concat", "Div", "Equal", "Erf", "Exp", "Expand", "Gather", "Gelu", "Greater"),
+    *(
+        "Abs",
+        "Add",
+        "And",
+        "Cast",
+        "Clip",
+        "Concat",
+        "Div",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Expand",
+        "Gather",
+        "Gelu",
+        "Greater",
+    ),
     *("GreaterOrEqual", "LayerNormalization", "Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or"),
     *("Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid"),
     *("SimplifiedLayerNormalization", "Slice", "Softmax", "Split", "Sqrt", "Sub", "Tanh", "Transpose", "Where"),

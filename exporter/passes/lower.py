@@ -44,7 +44,9 @@ class Lowering:
         """Lowers every node and returns the logits, [num_tokens, vocab_size].
 
         Raises:
-            UnsupportedModelError: a node that mixes tokens, or an operator without a rule.
+            UnsupportedModelError: an operator without a rule, one that works along the tokens' axis, or a result that
+                has that axis elsewhere than in front. What a model computes along its sequence beside attention does
+                not show in a trace of one token a sequence: `model_check` refuses such models, and parity finds others.
         """
         for node in self._traced:
             self._evaluate.run(node)

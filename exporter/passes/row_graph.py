@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 TOKENS = "num_tokens"
+_BOOL = ir.DataType.BOOL
+_SAME_TYPE = ("Concat", "Expand", "Gather", "Reshape", "Slice", "Split", "Transpose")  # as their first input
 _CONDITIONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or")
 
 
@@ -81,9 +83,10 @@ class RowGraph:
         """A node with as many results as there are dims."""
         node = ir.node(op_type, inputs, dict(attributes or {}), domain=domain, num_outputs=len(dims))
         node.metadata_props.update(self.origin.metadata_props)
+        is_condition = op_type in _CONDITIONS or (op_type in _SAME_TYPE and getattr(inputs[0], "dtype", None) == _BOOL)
         for output, sizes in zip(node.outputs, dims, strict=True):
             output.shape = ir.Shape([TOKENS, *sizes])
-            output.type = ir.TensorType(ir.DataType.BOOL if op_type in _CONDITIONS else ir.DataType.FLOAT)
+            output.type = ir.TensorType(_BOOL if is_condition else ir.DataType.FLOAT)
         self.nodes.append(node)
         return node.outputs
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from pilotfish.exporter.contract import DOMAIN
 
 from .match import input_of, refuse
@@ -12,8 +14,6 @@ from .row_graph import Kind, core_of, row_dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import onnx_ir as ir
 
     from .lower import Lowering
 
@@ -57,10 +57,14 @@ def same_elements(lowering: Lowering, node: ir.Node) -> None:
 
 
 def cast(lowering: Lowering, node: ir.Node) -> None:
-    """Rows are f32."""
-    if "to" in node.attributes and node.attributes["to"].as_int() != _FLOAT:
+    """Rows are f32, and conditions become so."""
+    target = node.attributes["to"].as_int() if "to" in node.attributes else input_of(node, 1).dtype or _FLOAT
+    if target != _FLOAT:
         raise refuse(node, "it computes in another type than f32")
-    same_elements(lowering, node)
+    core = lowering.core(input_of(node, 0))
+    if core.dtype == ir.DataType.BOOL:
+        core = lowering.graph.op("Cast", [core], row_dims(core), {"to": _FLOAT})
+    lowering.set_core(node.outputs[0], core)
 
 
 def transpose(lowering: Lowering, node: ir.Node) -> None:

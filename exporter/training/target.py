@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from pilotfish.exporter.checkpoint_check import check_checkpoint
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.load import Checkpoint, load_checkpoint
+from pilotfish.exporter.reference_model import attention_for_reference
 
 from .errors import UnsupportedTargetError
 from .stored_weights import store_as
@@ -149,10 +150,13 @@ def load_target(name: str, formats: ModelFormats | None, dtype: torch.dtype, dev
 
 def _load_model(checkpoint: Checkpoint) -> Any:
     """The model in f32 on the CPU; what is quantised is read here, since transformers may keep it packed."""
+    attention = attention_for_reference(checkpoint.config)  # never one that a config.json names, which may be code
     if not checkpoint.path.is_file() and checkpoint.prequantised is None:
-        return AutoModelForCausalLM.from_pretrained(str(checkpoint.path), dtype=torch.float32)
+        return AutoModelForCausalLM.from_pretrained(
+            str(checkpoint.path), attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
+        )
     model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        checkpoint.config, dtype=torch.float32
+        checkpoint.config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
     )
     source = checkpoint.source(model)
     for name, parameter in model.named_parameters():

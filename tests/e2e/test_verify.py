@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,14 +73,18 @@ def test_a_bundle_without_a_draft_says_what_was_not_verified(plain_bundle: Path)
     assert any(check.name == "self-draft" for check in report.checks)
 
 
-def test_rows_whose_bits_depend_on_their_pass_are_found(pair: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (right,) = row_checks(pair, prompts(pair))
-    assert right.passed
-    logits = pair.logits
-    monkeypatch.setattr(Engine, "logits", lambda _, ids: logits(ids) + (1e-6 if len(ids) == 3 else 0))
-    (wrong,) = row_checks(pair, prompts(pair))
-    assert (wrong.name, wrong.passed) == ("rows alone", False)
-    assert wrong.detail == "passes of 3 rows differ"
+def test_rows_whose_bits_depend_on_their_pass_are_found(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In passes that begin with the sequence, and in those that begin behind a whole pass of a prompt."""
+    with Engine(tiny_bundle, threads=1, prefill_chunk=96, calibration="off") as engine:
+        (right,) = row_checks(engine, prompts(engine))
+        assert (right.passed, right.detail) == (True, "160 rows")
+        logits = engine.logits
+        for wrong_length, words in ((3, "3 rows from row 0"), (96 + 17, "17 rows from row 96")):
+            wrong = partial(lambda length, ids: logits(ids) + (1e-6 if len(ids) == length else 0), wrong_length)
+            monkeypatch.setattr(engine, "logits", wrong)
+            (found,) = row_checks(engine, prompts(engine))
+            assert (found.name, found.passed) == ("rows alone", False)
+            assert found.detail == f"passes of {words} differ"
 
 
 def test_a_source_that_changes_the_output_fails_the_command(

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from architectures import config_of
 from tiny_models import save_model, tiny_config
+from transformers import modeling_utils
 
 from pilotfish.exporter import ExportOptions, export, load
 from pilotfish.exporter.checkpoint_check import check_checkpoint
@@ -22,6 +24,7 @@ from pilotfish.exporter.errors import (
     UnsupportedModelError,
 )
 from pilotfish.exporter.load import load_checkpoint
+from pilotfish.exporter.trace import computed_buffers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +38,7 @@ VALUES = (
 )
 FURTHER = ("quantization_config", "rope_scaling", "rope_theta", "auto_map", "is_encoder_decoder", "sliding_window")
 FURTHER += ("layer_types", "text_config", "torch_dtype", "id2label", "attribute_map", "partial_rotary_factor")
+FURTHER += ("per_layer_config",)
 LONGEST_SECONDS = 10  # of one; a second on a machine that does nothing else
 
 
@@ -176,6 +180,18 @@ def test_spellings_of_rope_scaling(changes: dict[str, Any], found: Any, model: P
     assert parameters["rope_theta"] == (10000.0 if found[1] is None else 777.0)
 
 
+def test_another_name_of_a_needed_key(tmp_path: Path) -> None:
+    """EXAONE 3.5 is published with num_layers, which its class reads as num_hidden_layers."""
+    checkpoint = save_model(tmp_path / "model", config_of("EXAONE 3.5"))
+    config = json.loads((checkpoint / "config.json").read_text())
+    num_layers = config.pop("num_hidden_layers")
+    write(checkpoint, config | {"num_layers": num_layers})
+    check(checkpoint)
+    write(checkpoint, config)
+    with pytest.raises(CheckpointError, match=r"has no num_hidden_layers in its config\.json"):
+        check(checkpoint)
+
+
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_the_old_spelling_of_a_refused_type(key: str, model: Path, config: dict[str, Any]) -> None:
     del config["rope_parameters"]
@@ -216,3 +232,14 @@ def test_code_of_a_checkpoint_is_never_run(model: Path, config: dict[str, Any], 
     finally:
         (model / "own.py").unlink()
     assert not ran.exists()
+
+
+def test_a_kernel_that_a_configuration_names_is_never_asked_for(
+    model: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers takes an attn_implementation with a slash for a repository with code."""
+    asked: list[Any] = []
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", lambda *names, **_: asked.append(names))
+    write(model, config | {"attn_implementation": "someone/attention"})
+    assert "model.rotary_emb.inv_freq" in computed_buffers(load_checkpoint(str(model)).config)
+    assert not asked

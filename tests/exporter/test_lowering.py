@@ -11,10 +11,13 @@ import onnx_ir as ir
 import pytest
 import tiny_heads
 import torch
-from architectures import config_of
+import transformers
+from architectures import MROPE, SHAPE, config_of
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, save_random, save_tokenizer, tiny_config
+from transformers.activations import ACT2FN
 
+from pilotfish import Engine
 from pilotfish.exporter import ExportOptions, ModelFormats, check_bundle, export
 from pilotfish.exporter.errors import OptionError, ParityError, UnsupportedModelError, UnusedTensorError
 from pilotfish.exporter.load import load_checkpoint
@@ -56,7 +59,7 @@ def test_the_check_of_rows_finds_a_node_that_mixes_them(gemma: tuple[Path, Path]
     model.graph.node.append(onnx.helper.make_node("ReduceMean", ["before", "axes_of_rows"], ["mean"], name="mean"))
     model.graph.node.append(onnx.helper.make_node("Sub", ["before", "mean"], ["logits"], name="difference"))
     onnx.save(model, tmp_path / "target.onnx")
-    with pytest.raises(ParityError, match=r"a row has other bits in a pass of 1 rows than in one of 64; .*ReduceMean"):
+    with pytest.raises(ParityError, match=r"a row has other bits in a pass of 1 rows than in one of 256; .*ReduceMean"):
         check(tmp_path)
 
 
@@ -89,6 +92,29 @@ def test_an_activation_without_a_rule_is_refused(tmp_path: Path) -> None:
         export(str(checkpoint), tmp_path / "out", options=F32)
 
 
+class Gate(torch.nn.Module):
+    """An activation that multiplies with a condition, as rows and by parts."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., 96] -> [..., 96]."""
+        low, high = (x > 0.1).split(48, dim=-1)
+        return x * torch.cat([high, low], dim=-1).to(x.dtype) + 0.5 * x
+
+
+def test_a_condition_becomes_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACT2FN, "gate", Gate)
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama", hidden_act="gate", intermediate_size=96))
+    options = ExportOptions(target=F32.target, cache_dtype="f32", parity_tokens=24)
+    result = export(str(checkpoint), tmp_path / "out", options=options)
+    parity, entry = result.models[0].parity, result.manifest.models["target"].lowered
+    assert parity is not None
+    assert parity.max_difference < 1e-4
+    assert entry is not None
+    assert {"Cast", "Concat", "Greater", "Split"} <= set(entry.operators)
+    with Engine(result.folder, threads=1, calibration="off") as engine:
+        assert engine.generate([1, 2, 3], max_new_tokens=2, ignore_eos=True).token_ids
+
+
 def test_longrope_ends_where_its_frequencies_change(tmp_path: Path) -> None:
     checkpoint = save_model(tmp_path / "model", config_of("Phi-3.5, Phi-4-mini"))
     with pytest.warns(UserWarning, match="other rotary frequencies beyond 256"):
@@ -115,6 +141,34 @@ def test_a_text_part_may_leave_out_what_its_class_has(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(str(tmp_path))
     assert checkpoint.is_text_part
     assert (checkpoint.config.vocab_size, checkpoint.config.num_attention_heads) == (262_208, 8)
+
+
+@pytest.mark.parametrize("kind", ["Qwen2VLConfig", "Qwen2_5_VLConfig"])
+def test_a_flat_configuration_may_tie_the_output_layer(kind: str, tmp_path: Path) -> None:
+    """As small models with images are published: without text_config, and without a tensor of the output layer."""
+    text = {**SHAPE, "rope_parameters": MROPE}
+    config = getattr(transformers, kind)(text_config=text, tie_word_embeddings=True)
+    checkpoint = save_random(tmp_path / "model", config, is_whole=True)
+    save_tokenizer(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    save_file(
+        {name: value for name, value in tensors.items() if "lm_head" not in name}, checkpoint / "model.safetensors"
+    )
+    flat = {"model_type": config.model_type, "tie_word_embeddings": True, **text}
+    (checkpoint / "config.json").write_text(json.dumps(flat))
+    loaded = load_checkpoint(str(checkpoint))
+    assert (loaded.config.model_type, loaded.config.hidden_size) == ("qwen2", SHAPE["hidden_size"])
+    options = ExportOptions(target=F32.target, cache_dtype="f32", parity_tokens=24)
+    parity = export(str(checkpoint), tmp_path / "out", options=options).models[0].parity
+    assert parity is not None
+    assert parity.max_difference < 1e-4
+
+
+def test_a_text_that_is_not_tied_stays_so(tmp_path: Path) -> None:
+    """What the whole of Gemma 3 and Mistral 3 says by default is not about their text."""
+    text = {**SHAPE, "model_type": "mistral", "tie_word_embeddings": False}
+    transformers.Mistral3Config(text_config=text).save_pretrained(tmp_path)
+    assert load_checkpoint(str(tmp_path)).config.tie_word_embeddings is False
 
 
 def test_only_tensors_of_other_parts_are_left_out(tmp_path: Path) -> None:

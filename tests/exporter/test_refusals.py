@@ -16,20 +16,25 @@ from transformers import (
     BloomConfig,
     FalconConfig,
     Gemma3nTextConfig,
+    Gemma4TextConfig,
     GemmaConfig,
     GPTNeoConfig,
+    GraniteMoeHybridConfig,
+    GraniteSWAConfig,
     Lfm2Config,
     MambaConfig,
     MiniCPM3Config,
     MixtralConfig,
+    NemotronHConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
     T5Config,
 )
 
 from pilotfish.bindings import PilotfishError
-from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
+from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export, model_export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
+from pilotfish.exporter.model_check import check_supported
 
 QUICK = ExportOptions(parity=False)
 SHAPE: dict[str, Any] = {
@@ -56,8 +61,18 @@ UNSUPPORTED = {
         r"is a mixture of experts \(num_local_experts = 4",
     ),
     "fine_experts": (lambda: Qwen3MoeConfig(**SHAPE, num_experts=8), r"is a mixture of experts"),
+    "layers_of_experts": (
+        lambda: NemotronHConfig(**SHAPE, layers_block_type=["full_attention", "moe"], n_routed_experts=1),
+        r"is a mixture of experts \('moe' layers in layer_types\)",
+    ),
     "convolutions": (lambda: Lfm2Config(**SHAPE), r"\(lfm2\) has"),
     "recurrence": (lambda: MambaConfig(vocab_size=258, hidden_size=64, num_hidden_layers=2), r"\(mamba\) has"),
+    "mamba_beside_attention": (
+        lambda: GraniteMoeHybridConfig(
+            **SHAPE, layer_types=["mamba", "attention"], num_local_experts=0, mamba_n_heads=8
+        ),
+        "'linear_attention' layers",
+    ),
     "hybrid": (lambda: Qwen3NextConfig(**SHAPE, num_experts=0), "'linear_attention' layers"),
     "distance_bias": (lambda: BloomConfig(vocab_size=258, hidden_size=64, n_layer=2, n_head=4), "ALiBi"),
     "own_sdpa": (
@@ -73,7 +88,19 @@ UNSUPPORTED = {
         r"use the keys and values of others \(num_kv_shared_layers = 1\)",
     ),
     "wide_heads": (lambda: GemmaConfig(**SHAPE, head_dim=512), "heads of 512 columns; at most 256"),
+    "sizes_by_layer": (
+        lambda: Gemma4TextConfig(**SHAPE),
+        r"states sizes for single layers \(head_dim in per_layer_config\)",
+    ),
+    "sizes_by_layer_of_others": (
+        lambda: tiny_config("llama", per_layer_config={0: {"num_key_value_heads": 1, "intermediate_size": 32}}),
+        r"sizes for single layers \(intermediate_size, num_key_value_heads in",
+    ),
     "latent": (lambda: MiniCPM3Config(**SHAPE), r"has latent attention \(kv_lora_rank = "),
+    "both_directions": (
+        lambda: GemmaConfig(**SHAPE, head_dim=16, use_bidirectional_attention=True),
+        r"attends in both directions \(use_bidirectional_attention = True\)",
+    ),
     "encoder": (lambda: BertConfig(vocab_size=258, hidden_size=64, num_hidden_layers=1), r"is an encoder"),
 }
 
@@ -93,6 +120,22 @@ def test_unsupported_models(name: str, tmp_path: Path) -> None:
         export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
     assert time.monotonic() - started < SECONDS
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_attention_sinks_are_seen_before_tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model's parameters: the configuration says nothing about them. There are no tensors here either."""
+    monkeypatch.setattr(model_export, "trace", None)
+    GraniteSWAConfig(**SHAPE).save_pretrained(tmp_path / "model")
+    save_tokenizer(tmp_path / "model")
+    with pytest.raises(
+        UnsupportedModelError, match=r"\(granite_swa\) has attention sinks \(model\.layers\.0\.self_attn\.sinks\)"
+    ):
+        export(str(tmp_path / "model"), tmp_path / "out", options=QUICK)
+
+
+def test_text_that_stays_causal_beside_images_is_not_refused() -> None:
+    config = Gemma4TextConfig(**SHAPE, head_dim=16, per_layer_config={}, use_bidirectional_attention="vision")
+    check_supported(config, "this")
 
 
 def test_an_encoder_decoder_is_not_a_causal_model(tmp_path: Path) -> None:
