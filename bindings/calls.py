@@ -274,16 +274,18 @@ def process_logits(
     """What a request would choose its next token from after ids: the processed logits, and the probabilities."""
     struct = RequestStruct(options)
     scores, probs = np.empty_like(logits), np.empty_like(logits)
-    arguments = (
-        ffi.from_buffer("float[]", np.ascontiguousarray(logits, dtype=np.float32)),
-        len(logits),
-        ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32)),
-        len(ids),
-        num_prompt_tokens,
-        ffi.from_buffer("float[]", scores, require_writable=True),
-        ffi.from_buffer("float[]", probs, require_writable=True),
+    check(
+        lib.pf_process_logits(
+            struct.pointer,
+            ffi.from_buffer("float[]", np.ascontiguousarray(logits, dtype=np.float32)),
+            len(logits),
+            ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32)),
+            len(ids),
+            num_prompt_tokens,
+            ffi.from_buffer("float[]", scores, require_writable=True),
+            ffi.from_buffer("float[]", probs, require_writable=True),
+        )
     )
-    check(lib.pf_process_logits(struct.pointer, *arguments))
     return scores, probs
 
 

@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from architectures import SHAPE
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import (
     BertConfig,
@@ -37,18 +38,6 @@ from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError,
 from pilotfish.exporter.model_check import check_supported
 
 QUICK = ExportOptions(parity=False)
-SHAPE: dict[str, Any] = {
-    "vocab_size": 258,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "bos_token_id": 256,
-    "eos_token_id": 257,
-    "pad_token_id": 257,
-    "max_position_embeddings": 256,
-}
 SECONDS = 10  # that a refusal may take; one on a machine that does nothing else
 
 UNSUPPORTED = {
