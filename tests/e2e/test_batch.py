@@ -10,7 +10,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from every_option import EVERY_OPTION
 from shared_passes import check_the_same_together, parts
@@ -46,13 +45,12 @@ def pair(tiny_bundle: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def num_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many requests each step of several had."""
+def num_a_step(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests each step had."""
     step, found = calls.step_together, []
 
     def counted(requests: list[Any]) -> Any:
-        if len(requests) > 1:
-            found.append(len(requests))
+        found.append(len(requests))
         return step(requests)
 
     monkeypatch.setattr(calls, "step_together", counted)
@@ -118,12 +116,12 @@ def test_plain_rounds_share_one_pass(pair: Engine) -> None:
     assert {result.stats.num_rounds for result in results} == {NEW_TOKENS - 1}
 
 
-def test_a_prompt_begins_as_soon_as_another_ends(pair: Engine, num_together: list[int]) -> None:
+def test_a_prompt_begins_as_soon_as_another_ends(pair: Engine, num_a_step: list[int]) -> None:
     ends = [pair.generate([at], max_new_tokens=1 + 5 * at, ignore_eos=True).token_ids for at in range(9)]
     found = pair.generate_batch([[at] for at in range(9)], max_new_tokens=41, ignore_eos=True)
     assert [result.token_ids[: len(end)] for result, end in zip(found, ends, strict=True)] == ends
     # 9 of 41 rounds at most in places for 4: the last one or two have fewer.
-    assert num_together.count(NUM_SEQUENCES) > len(num_together) / 2
+    assert num_a_step.count(NUM_SEQUENCES) > len(num_a_step) / 2
     assert pair.generate_batch([]) == []
 
 
@@ -142,7 +140,7 @@ def test_prompts_wait_for_blocks_that_others_hold(pair: Engine) -> None:
     ]
 
 
-def test_bad_prompts_are_refused_before_anything_runs(pair: Engine, num_together: list[int]) -> None:
+def test_bad_prompts_are_refused_before_anything_runs(pair: Engine, num_a_step: list[int]) -> None:
     with pytest.raises(ContextFullError, match=r"prompt 1 has \d+ tokens, the context holds"):
         pair.generate_batch([[1], [2] * pair.info.max_context])
     with pytest.raises(InvalidArgumentError, match="the prompt is empty"):
@@ -151,7 +149,7 @@ def test_bad_prompts_are_refused_before_anything_runs(pair: Engine, num_together
         pair.generate_batch("text")
     with pytest.raises(InvalidArgumentError, match="temperature"):
         pair.generate_batch([[1]], temperature=-1)
-    assert num_together == []
+    assert num_a_step == []
 
 
 def test_a_failure_is_its_requests_own(pair: Engine) -> None:
@@ -207,7 +205,7 @@ def test_a_cancelled_one_ends_and_the_others_go_on(pair: Engine) -> None:
     assert 0 < len(streams[1].result().token_ids) < 30
 
 
-def test_threads_share_passes(pair: Engine, num_together: list[int]) -> None:
+def test_threads_share_passes(pair: Engine, num_a_step: list[int]) -> None:
     asked = prompts(NUM_SEQUENCES)
     expected = [parts(pair.generate(prompt, max_new_tokens=200, ignore_eos=True)) for prompt in asked]
     found: dict[int, tuple[object, ...]] = {}
@@ -223,8 +221,8 @@ def test_threads_share_passes(pair: Engine, num_together: list[int]) -> None:
     for thread in threads:
         thread.join()
     assert [found[index] for index in range(NUM_SEQUENCES)] == expected
-    assert sum(num_together) > 50  # of 800 tokens, at most 16 a round
-    assert np.mean(num_together) > 2
+    shared = sum(num for num in num_a_step if num > 1)
+    assert shared > sum(num_a_step) / 4  # all but the first and last rounds, unless the machine holds threads back
 
 
 def test_a_thread_that_pauses_holds_nobody_up(pair: Engine) -> None:
