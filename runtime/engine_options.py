@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_MAX_DRAFT_TOKENS = 8
-# The library's own limits, of native/src/options.cpp.
+# The library's own limits, of native/src/engine/options.cpp.
 MOST_THREADS = 1024
 MOST_CONTEXT = 2**22
 MOST_CHUNK = 4096

@@ -1,15 +1,15 @@
 # The engine's sources, in the order of the path from a bundle to tokens, and its tests.
 set(pilotfish_engine_sources
   src/api.cpp
-  src/status.cpp
-  src/cores.cpp
-  src/options.cpp
+  src/base/status.cpp
+  src/base/cores.cpp
+  src/engine/options.cpp
   src/sampling/sampling_options.cpp
-  src/bundle/sha256.cpp
-  src/atomic_file.cpp
+  src/base/sha256.cpp
+  src/base/atomic_file.cpp
   src/bundle/manifest_json.cpp
   src/bundle/manifest.cpp
-  src/memory/pages.cpp
+  src/base/pages.cpp
   src/bundle/bundle_files.cpp
   src/bundle/protobuf.cpp
   src/bundle/graph_reader.cpp
@@ -17,9 +17,9 @@ set(pilotfish_engine_sources
   src/bundle/graph_shapes.cpp
   src/bundle/graph_places.cpp
   src/bundle/graph_check.cpp
-  src/device/cuda_formats.cpp
+  src/engine/cuda_formats.cpp
   src/memory/cuda_memory_plan.cpp
-  src/memory/memory_plan.cpp
+  src/engine/memory_plan.cpp
   src/model/node_placement.cpp
   src/model/ort.cpp
   src/memory/kv_blocks.cpp
@@ -29,7 +29,7 @@ set(pilotfish_engine_sources
   src/device/cuda_library.cpp
   src/device/cuda_info.cpp
   src/model/pass_buffers.cpp
-  src/memory/kv_cache.cpp
+  src/model/kv_cache.cpp
   src/memory/float_rows.cpp
   src/model/weights.cpp
   src/model/graph_ports.cpp
@@ -37,10 +37,10 @@ set(pilotfish_engine_sources
   src/model/row_port.cpp
   src/model/hidden_rows.cpp
   src/model/model.cpp
-  src/device/recorded_rounds.cpp
-  src/device/device_round.cpp
-  src/device/rehearsal.cpp
-  src/device/likely_rows.cpp
+  src/engine/recorded_rounds.cpp
+  src/engine/device_round.cpp
+  src/engine/rehearsal.cpp
+  src/model/likely_rows.cpp
   src/model/head.cpp
   src/model/row_graph.cpp
   src/sampling/row_math.cpp
@@ -54,47 +54,45 @@ set(pilotfish_engine_sources
   src/sampling/mask_cache.cpp
   src/sampling/processors.cpp
   src/sampling/token_chooser.cpp
-  src/prefill.cpp
-  src/tree/token_tree.cpp
+  src/model/prefill.cpp
+  src/base/token_tree.cpp
   src/model/shared_pass.cpp
   src/model/tree_pass.cpp
-  src/drafters/draw.cpp
-  src/drafters/likeliest.cpp
-  src/drafters/draft_rows.cpp
-  src/drafters/model_rows.cpp
-  src/drafters/model_drafter.cpp
-  src/drafters/row_logits.cpp
-  src/drafters/medusa_rows.cpp
-  src/drafters/mlp_rows.cpp
-  src/drafters/eagle_rows.cpp
-  src/drafters/make_head_drafter.cpp
+  src/draft/draw.cpp
+  src/draft/likeliest.cpp
+  src/draft/draft_rows.cpp
+  src/draft/model_rows.cpp
+  src/draft/model_drafter.cpp
+  src/draft/row_logits.cpp
+  src/draft/medusa_rows.cpp
+  src/draft/mlp_rows.cpp
+  src/draft/eagle_rows.cpp
+  src/draft/make_head_drafter.cpp
   src/lookup/lookup_index.cpp
   src/lookup/lookup_rates.cpp
   src/lookup/lookup_store.cpp
-  src/drafters/lookup_drafter.cpp
-  src/control/round_costs.cpp
-  src/control/calibration.cpp
-  src/control/confidence_rates.cpp
-  src/control/source_track.cpp
-  src/control/controller.cpp
-  src/control/controller_pace.cpp
-  src/draft_choice.cpp
-  src/speculation.cpp
-  src/verify.cpp
-  src/accept.cpp
-  src/accept_rejection.cpp
-  src/accept_typical.cpp
-  src/compact.cpp
-  src/engine.cpp
-  src/engine_costs.cpp
-  src/engine_measure.cpp
+  src/draft/lookup_drafter.cpp
+  src/plan/round_costs.cpp
+  src/plan/calibration.cpp
+  src/plan/confidence_rates.cpp
+  src/plan/source_track.cpp
+  src/plan/controller.cpp
+  src/plan/controller_pace.cpp
+  src/round/draft_choice.cpp
+  src/round/speculation.cpp
+  src/round/accept.cpp
+  src/round/accept_rejection.cpp
+  src/round/accept_typical.cpp
+  src/engine/engine.cpp
+  src/engine/engine_costs.cpp
+  src/engine/engine_measure.cpp
   src/sampling/logprob_report.cpp
-  src/request.cpp
-  src/request_step.cpp
-  src/batch.cpp
-  src/request_prompt.cpp
-  src/device/device_outcome.cpp
-  src/request_device.cpp
+  src/round/request.cpp
+  src/round/stages.cpp
+  src/round/round.cpp
+  src/round/prompt.cpp
+  src/round/device_outcome.cpp
+  src/round/verify_on_device.cpp
   src/sampling/process_logits.cpp)
 # GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised ones.
 set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")

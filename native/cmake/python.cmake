@@ -28,5 +28,5 @@ set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings)
 install(FILES "${ffi_header}" DESTINATION pilotfish/bindings/include)
 # Where optimum-cli looks for subcommands.
-install(FILES "${CMAKE_CURRENT_SOURCE_DIR}/../exporter/optimum_command.py" DESTINATION optimum/commands/register
+install(FILES "${CMAKE_CURRENT_SOURCE_DIR}/../runtime/cli/optimum_command.py" DESTINATION optimum/commands/register
         RENAME pilotfish.py)

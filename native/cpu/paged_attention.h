@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/cache_type.h"
+#include "base/cache_type.h"
 #include "parallel.h"
 
 namespace pilotfish {

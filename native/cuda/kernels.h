@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "attention_shape.h"
+#include "base/cache_type.h"
 #include "device/round_kernels.h"
 #include "device/row_gather.h"
-#include "memory/cache_type.h"
 
 namespace pilotfish::cuda {
 

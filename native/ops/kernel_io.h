@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/ort_abi.h"
+#include "base/ort_abi.h"
 #include "parallel.h"
 #include "workers.h"
 

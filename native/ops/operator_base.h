@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "model/ort_abi.h"
+#include "base/ort_abi.h"
 
 namespace pilotfish {
 

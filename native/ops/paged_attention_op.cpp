@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include "model/cache_tensor.h"
+#include "base/cache_tensor.h"
 
 namespace pilotfish {
 namespace {

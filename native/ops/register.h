@@ -1,7 +1,7 @@
 // Registration of the operators of the domain "pilotfish" with one ONNX Runtime.
 #pragma once
 
-#include "model/ort_abi.h"
+#include "base/ort_abi.h"
 
 namespace pilotfish {
 

@@ -5,17 +5,16 @@
 #include <span>
 #include <vector>
 
-#include "batch.h"
-#include "cores.h"
+#include "base/cores.h"
+#include "base/pages.h"
+#include "base/status.h"
 #include "device/cuda_info.h"
-#include "engine.h"
+#include "engine/engine.h"
+#include "engine/options.h"
 #include "instruction_set.h"
-#include "memory/pages.h"
-#include "options.h"
 #include "pilotfish.h"
-#include "request.h"
+#include "round/round.h"
 #include "sampling/process_logits.h"
-#include "status.h"
 
 struct pf_engine {
   // Of this handle and of every open request; whichever closes last destroys the engine.
@@ -168,24 +167,25 @@ pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capa
     require(tokens_out, "tokens_out");
     require(num_tokens_out, "num_tokens_out");
     require(finish_out, "finish_out");
-    pf_finish finish = PF_FINISH_NONE;
-    const size_t num_tokens = request->request.step({tokens_out, capacity}, finish);
-    *num_tokens_out = num_tokens;
-    *finish_out = finish;
+    pilotfish::Step step{.request = &request->request, .tokens_out = {tokens_out, capacity}, .in_chunks = false};
+    pilotfish::run_rounds({&step, 1});
+    if (step.status != PF_OK) fail(step.status, request->request.error());
+    *num_tokens_out = step.num_tokens;
+    *finish_out = step.finish;
   });
 }
 
 pf_status pf_step_together(pf_step* steps, size_t num_steps) {
   return guard([&] {
     require(steps, "steps");
-    std::vector<pilotfish::BatchStep> batch;
+    std::vector<pilotfish::Step> batch;
     batch.reserve(num_steps);
     for (pf_step& step : std::span(steps, num_steps)) {
       require(step.request, "request");
       require(step.tokens_out, "tokens_out");
-      batch.push_back({&step.request->request, {step.tokens_out, step.capacity}});
+      batch.push_back({&step.request->request, {step.tokens_out, step.capacity}, true});
     }
-    pilotfish::step_together(batch);
+    pilotfish::run_rounds(batch);
     for (size_t i = 0; i < num_steps; ++i) {
       steps[i].num_tokens = batch[i].num_tokens;
       steps[i].finish = batch[i].finish;

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from optimum.commands import optimum_cli
 
-from pilotfish.exporter import check_bundle, optimum_command
+from pilotfish.exporter import check_bundle
+from pilotfish.runtime.cli import optimum_command
 from pilotfish.runtime.cli.export import export as export_command
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "accept.h"
 #include "check.h"
 #include "chi_square.h"
+#include "round/accept.h"
 #include "toy_target.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "accept.h"
+#include "round/accept.h"
 
 #include <string>
 #include <vector>

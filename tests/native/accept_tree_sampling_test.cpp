@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "accept.h"
 #include "check.h"
 #include "chi_square.h"
-#include "draft.h"
-#include "drafters/draw.h"
+#include "draft/draft.h"
+#include "draft/draw.h"
+#include "round/accept.h"
 #include "toy_target.h"
 
 namespace {

@@ -4,9 +4,9 @@
 #include <iostream>
 #include <vector>
 
-#include "accept.h"
 #include "check.h"
 #include "chi_square.h"
+#include "round/accept.h"
 #include "toy_target.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "control/calibration.h"
+#include "plan/calibration.h"
 
 #include <unistd.h>
 

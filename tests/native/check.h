@@ -7,7 +7,7 @@
 #include <iostream>
 #include <string>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace check {
 

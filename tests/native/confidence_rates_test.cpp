@@ -1,4 +1,4 @@
-#include "control/confidence_rates.h"
+#include "plan/confidence_rates.h"
 
 #include "check.h"
 

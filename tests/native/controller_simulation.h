@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/controller.h"
+#include "plan/controller.h"
 
 namespace simulation {
 

@@ -1,6 +1,6 @@
 // The controller in a simulated world: it finds the fastest way of drafting, and loses next to nothing where there is
 // none. Time is counted by the costs that the controller knows too, so that nothing here depends on the machine.
-#include "control/controller.h"
+#include "plan/controller.h"
 
 #include <algorithm>
 #include <array>

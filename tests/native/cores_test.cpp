@@ -1,4 +1,4 @@
-#include "cores.h"
+#include "base/cores.h"
 
 #include <unistd.h>
 

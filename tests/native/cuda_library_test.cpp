@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/status.h"
 #include "check.h"
 #include "device/cuda_build.h"
-#include "status.h"
 
 namespace {
 

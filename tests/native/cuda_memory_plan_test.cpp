@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "check.h"
-#include "memory/memory_plan.h"
-#include "options.h"
+#include "engine/memory_plan.h"
+#include "engine/options.h"
 #include "tiny_manifest.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // The host's part of rounds on a device: which requests have them, how long their chains are, and what is made of their
 // outcome. The kernels are tested on a GPU.
-#include "device/device_round.h"
+#include "engine/device_round.h"
 
 #include <algorithm>
 #include <functional>
@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "check.h"
 #include "device/chain_lengths.h"
-#include "device/device_outcome.h"
-#include "options.h"
-#include "status.h"
+#include "engine/options.h"
+#include "round/device_outcome.h"
 
 namespace {
 

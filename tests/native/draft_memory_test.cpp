@@ -1,5 +1,5 @@
 // What requests leave to each other about drafting, in a simulated world.
-#include "control/draft_memory.h"
+#include "plan/draft_memory.h"
 
 #include <array>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.h"
-#include "drafters/model_drafter.h"
+#include "draft/model_drafter.h"
 #include "text_request.h"
 
 namespace {

@@ -1,8 +1,8 @@
 // A libpilotfish_cuda.so of FAKE_INTERFACE, built with CUDA 13.0 for 80, 86 and 90, that opens no device: it says in an
 // error which one it was asked for.
+#include "base/status.h"
 #include "device/cuda_build.h"
 #include "device/cuda_device.h"
-#include "status.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 

@@ -1,4 +1,4 @@
-#include "drafters/likeliest.h"
+#include "draft/likeliest.h"
 
 #include <algorithm>
 #include <limits>

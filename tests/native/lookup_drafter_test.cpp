@@ -1,4 +1,4 @@
-#include "drafters/lookup_drafter.h"
+#include "draft/lookup_drafter.h"
 
 #include <chrono>
 #include <random>

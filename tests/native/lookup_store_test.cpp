@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "atomic_file.h"
+#include "base/atomic_file.h"
 #include "check.h"
 
 namespace {

@@ -1,7 +1,7 @@
-#include "memory/memory_plan.h"
+#include "engine/memory_plan.h"
 
 #include "check.h"
-#include "options.h"
+#include "engine/options.h"
 #include "tiny_manifest.h"
 
 namespace {

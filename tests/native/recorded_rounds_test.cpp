@@ -1,12 +1,12 @@
 // When rounds on a device are recorded, launched and forgotten; without a device.
-#include "device/recorded_rounds.h"
+#include "engine/recorded_rounds.h"
 
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "check.h"
 #include "device/chain_lengths.h"
-#include "status.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "bundle/sha256.h"
+#include "base/sha256.h"
 
 #include <string>
 #include <vector>

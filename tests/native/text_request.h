@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "drafters/drafter.h"
+#include "draft/drafter.h"
 
 class TextRequest {
  public:

@@ -1,4 +1,4 @@
-#include "tree/token_tree.h"
+#include "base/token_tree.h"
 
 #include <algorithm>
 #include <vector>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attention_shape.h"
+#include "base/cache_type.h"
 #include "kernel_io.h"
-#include "memory/cache_type.h"
 
 namespace pilotfish::cuda {
 

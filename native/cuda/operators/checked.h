@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish::cuda {
 

@@ -8,8 +8,8 @@
 
 #include <string>
 
+#include "base/ort_abi.h"
 #include "kernel_io.h"
-#include "model/ort_abi.h"
 #include "model_context.h"
 #include "operator_base.h"
 

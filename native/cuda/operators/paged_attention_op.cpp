@@ -1,8 +1,8 @@
 #include "paged_attention_op.h"
 
 #include "attention_limits.h"
+#include "base/cache_tensor.h"
 #include "checked.h"
-#include "model/cache_tensor.h"
 
 namespace pilotfish::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "bundle/sha256.h"
-#include "status.h"
+#include "base/sha256.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/pages.h"
 #include "bundle/manifest.h"
-#include "memory/pages.h"
 
 namespace pilotfish {
 

@@ -5,11 +5,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/status.h"
 #include "bundle/bundle_files.h"
 #include "bundle/graph_operators.h"
 #include "bundle/graph_reader.h"
 #include "bundle/graph_shapes.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

@@ -4,9 +4,9 @@
 #include <array>
 #include <limits>
 
+#include "base/token_tree.h"
 #include "bundle/bundle_files.h"
 #include "bundle/manifest_json.h"
-#include "tree/token_tree.h"
 
 namespace pilotfish {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/cache_type.h"
+#include "base/cache_type.h"
 
 namespace pilotfish {
 

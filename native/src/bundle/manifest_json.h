@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "bundle/manifest.h"
 #include "nlohmann/json.hpp"
-#include "status.h"
 
 namespace pilotfish {
 

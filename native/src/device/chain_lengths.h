@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tree/token_tree.h"
+#include "base/token_tree.h"
 
 namespace pilotfish {
 

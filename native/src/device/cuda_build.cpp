@@ -5,7 +5,7 @@
 #include <sstream>
 #include <vector>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "base/ort_abi.h"
 #include "device/round_kernels.h"
 #include "device/row_gather.h"
-#include "model/ort_abi.h"
 
 namespace pilotfish {
 

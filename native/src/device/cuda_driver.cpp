@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

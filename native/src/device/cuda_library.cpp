@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
+#include "base/status.h"
 #include "device/cuda_build.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

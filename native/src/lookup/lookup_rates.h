@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "control/decayed_rate.h"
+#include "plan/decayed_rate.h"
 
 namespace pilotfish {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "atomic_file.h"
-#include "bundle/sha256.h"
-#include "status.h"
+#include "base/atomic_file.h"
+#include "base/sha256.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

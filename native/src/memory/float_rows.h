@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "base/pages.h"
 #include "device/cuda_device.h"
-#include "memory/pages.h"
 
 namespace pilotfish {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 

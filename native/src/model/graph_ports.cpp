@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

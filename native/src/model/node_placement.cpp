@@ -3,8 +3,8 @@
 #include <memory>
 #include <span>
 
+#include "base/status.h"
 #include "model/ort.h"
-#include "status.h"
 
 struct OrtEpAssignedNode;
 struct OrtEpAssignedSubgraph;

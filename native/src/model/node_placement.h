@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/ort_abi.h"
+#include "base/ort_abi.h"
 
 namespace pilotfish {
 

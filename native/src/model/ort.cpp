@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
+#include "base/status.h"
 #include "model/node_placement.h"
 #include "register.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/ort_abi.h"
 #include "bundle/graph_places.h"
-#include "model/ort_abi.h"
 #include "pilotfish.h"
 
 namespace pilotfish {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/pages.h"
 #include "device/cuda_device.h"
-#include "memory/pages.h"
 
 namespace pilotfish {
 

@@ -5,6 +5,13 @@
 
 namespace pilotfish {
 
+TreePass TreePass::of(int32_t last_id, const TokenTree& tree) noexcept {
+  TreePass pass;
+  pass.add(last_id, 0, 1);
+  for (int32_t i = 0; i < tree.size(); ++i) pass.add(tree[i].id, tree[i].depth, tree.mask(i));
+  return pass;
+}
+
 void TreePass::add(int32_t id, int32_t depth, uint64_t mask) noexcept {
   assert(num_rows_ < kMaxRows && mask != 0 && (num_rows_ == 0 || mask > masks_[num_rows_ - 1]));
   ids_[num_rows_] = id;

@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <span>
 
+#include "base/token_tree.h"
 #include "model/model.h"
-#include "tree/token_tree.h"
 
 namespace pilotfish {
 
 class TreePass {
  public:
   static constexpr int32_t kMaxRows = TokenTree::kMaxTokens + 1;
+
+  // The rows that verify a tree: what comes out of row 0 follows last_id, of row i + 1 the drafted token i.
+  static TreePass of(int32_t last_id, const TokenTree& tree) noexcept;
 
   // `mask` names the rows of this and of earlier passes that the row sees, from the root down to itself: its highest
   // bit is its own, and higher than that of the row before. Bit 0 is the root, the token of depth 0.

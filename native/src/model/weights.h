@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pages.h"
 #include "bundle/manifest.h"
 #include "device/cuda_device.h"
-#include "memory/pages.h"
 #include "model/ort.h"
 
 namespace pilotfish {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/status.h"
 #include "sampling/row_math.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 

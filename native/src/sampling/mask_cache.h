@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/token_tree.h"
 #include "pilotfish.h"
-#include "tree/token_tree.h"
 
 namespace pilotfish {
 

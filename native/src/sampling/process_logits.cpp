@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/status.h"
 #include "sampling/row_math.h"
 #include "sampling/sampling_options.h"
 #include "sampling/token_chooser.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/token_tree.h"
 #include "sampling/row_math.h"
-#include "tree/token_tree.h"
 
 namespace pilotfish {
 namespace {

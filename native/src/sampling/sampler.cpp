@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
+#include "base/status.h"
 #include "sampling/row_math.h"
-#include "status.h"
 
 namespace pilotfish {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <limits>
 
-#include "status.h"
+#include "base/status.h"
 
 namespace pilotfish {
 namespace {

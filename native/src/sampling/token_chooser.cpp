@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "sampling/row_math.h"
-#include "status.h"
 
 namespace pilotfish {
 

@@ -1,0 +1,49 @@
+// What every source of drafts implements: a guess at how the sequence goes on, added to a token tree.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "base/tree_shape.h"
+#include "draft/draft.h"
+#include "plan/confidence_rates.h"
+#include "plan/draft_pace.h"
+#include "sampling/random_stream.h"
+#include "sampling/token_chooser.h"
+
+namespace pilotfish {
+
+struct HeadState;
+
+struct DraftRequest {
+  std::span<const int32_t> tokens;  // the sequence so far
+  const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
+  // What the drafter's confidence is worth, for dynamic shapes. nullptr: it is taken for the probability.
+  const ConfidenceRates* rates;
+  DraftPace* pace;                       // nullptr: always as far as the shape goes
+  int32_t first_token;                   // of the sequence that a model sees; begins a cache block
+  std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
+  HeadState* head_state;                 // of the sequence, for heads
+  TokenChooser& chooser;
+  // What the tokens of fixed shapes are drawn with, for acceptance by rejection. nullptr: they are the best under the
+  // noise that is shared with the target, as those of other shapes are.
+  const RandomStream* random;
+  const std::atomic<bool>& cancelled;
+
+  // Whether a few of the likeliest tokens of each row are all that the draft needs: `most` at most.
+  bool needs_likeliest_only(int32_t most) const noexcept {
+    return chooser.is_greedy() && !chooser.changes_scores() && shape.most_children() <= most;
+  }
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  // Adds to out.tree, which may hold tokens of another drafter already, within the tree's limits: the rows that the
+  // round can still verify and the tokens that the output still needs. A tree that is full is no error. False if the
+  // request was cancelled meanwhile.
+  virtual bool propose(const DraftRequest& request, Draft& out) = 0;
+};
+
+}  // namespace pilotfish

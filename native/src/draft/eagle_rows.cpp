@@ -1,0 +1,129 @@
+#include "draft/eagle_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+namespace pilotfish {
+namespace {
+
+ModelLimits step_limits(ModelLimits limits) {
+  limits.max_rows = EagleRows::kMaxRows;
+  limits.max_hidden = 0;
+  return limits;
+}
+
+}  // namespace
+
+EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
+    : head_(head),
+      num_taps_(head.entry().num_taps()),
+      width_(width),
+      step_(head, step_limits(target_limits)),
+      streams_(head.device(), kMaxRows, width, num_taps_),
+      features_(head, "features", stream_ports(head.entry(), streams_), {{"features", step_.features()}}, kMaxRows),
+      drafted_(head.device(), kMaxRows, head.entry().state_size) {
+  if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
+}
+
+uint64_t EagleRows::num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs) noexcept {
+  const uint64_t state_size = entry.state_size;
+  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width + 2 * state_size) +
+         FloatRows::num_bytes(max_outputs, state_size + entry.num_logits);
+}
+
+uint64_t EagleRows::state_bytes(const HeadEntry& entry, uint64_t width) noexcept {
+  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width);
+}
+
+HeadState EagleRows::make_state() const {
+  HeadState state;
+  state.streams = std::make_unique<FloatRows>(head_.device(), kMaxRows, width_, num_taps_);
+  return state;
+}
+
+void EagleRows::observe(const HeadRows& pass, HeadState& state) {
+  assert(pass.position == state.position + state.num_rows);
+  const auto num_tokens = static_cast<int32_t>(pass.tokens.size());
+  for (std::span<const int32_t> rows = pass.rows; !rows.empty();) {
+    if (state.num_rows == kMaxRows) {
+      const int32_t num_ready = std::min(state.num_rows, num_tokens - 1 - state.position);
+      step_.forward(catch_up(state, pass.tokens, pass.block_table, num_ready, 0));
+    }
+    const auto num_taken = std::min(rows.size(), size_t(kMaxRows - state.num_rows));
+    state.streams->take(state.num_rows, pass.hidden.streams, rows.first(num_taken));
+    state.num_rows += static_cast<int32_t>(num_taken);
+    rows = rows.subspan(num_taken);
+  }
+}
+
+Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
+                         int32_t num_rows, int32_t num_outputs) {
+  assert(num_rows >= 1 && num_rows <= state.num_rows && state.position + num_rows < int32_t(tokens.size()));
+  streams_.take(0, *state.streams, 0, num_rows);
+  state.streams->take(0, *state.streams, num_rows, state.num_rows - num_rows);
+  features_.run(num_rows);
+  const Pass pass{.ids = tokens.subspan(state.position + 1, num_rows),
+                  .positions = {},
+                  .tree_mask = {},
+                  .block_table = block_table,
+                  .context = state.position,
+                  .num_outputs = num_outputs};
+  state.position += num_rows;
+  state.num_rows -= num_rows;
+  return pass;
+}
+
+void EagleRows::start(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
+  step_.start(catch_up(state, tokens, block_table, state.num_rows, 1));
+}
+
+std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft&) {
+  HeadState& state = *request.head_state;
+  // All but the last token's row, which no pass of the target has run yet.
+  assert(state.position + state.num_rows == int32_t(request.tokens.size()) - 1);
+  return run(request, catch_up(state, request.tokens, request.block_table, state.num_rows, 1), 0);
+}
+
+Logits EagleRows::run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) {
+  std::array<int32_t, kMaxRows> parents;
+  for (size_t i = 0; i < level.size(); ++i) {
+    const int32_t parent = tree[level[i]].parent;
+    parents[i] = parent == TokenTree::kRoot ? 0 : tree[parent].draft_row;
+  }
+  step_.features().take(0, drafted_, {parents.data(), level.size()});
+  const auto last_row = static_cast<int32_t>(request.tokens.size()) - 2;
+  TreePass pass = level_pass(tree, level);
+  return run(request, pass.at(request.block_table, last_row), tree[level[0]].draft_row);
+}
+
+Logits EagleRows::run(const DraftRequest& request, const Pass& pass, int32_t draft_row) {
+  const Logits logits = run_pass(step_, likely_ ? &*likely_ : nullptr, request, pass);
+  drafted_.take(draft_row, step_.next_features(), 0, pass.num_outputs);
+  return logits;
+}
+
+void EagleRows::run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) {
+  for (int32_t begin = 0; begin < num_rows; begin += kMaxRows) {
+    const int32_t count = std::min(num_rows - begin, kMaxRows);
+    features_.run(count);
+    time(count, context + begin, block_table, begin + count == num_rows ? 1 : 0);
+  }
+}
+
+void EagleRows::run_level(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) {
+  time(num_rows, context, block_table, num_rows);
+}
+
+void EagleRows::time(int32_t num_rows, int32_t context, std::span<const int32_t> block_table, int32_t num_outputs) {
+  const std::array<int32_t, kMaxRows> ids{};
+  step_.start({.ids = std::span(ids).first(num_rows),
+               .positions = {},
+               .tree_mask = {},
+               .block_table = block_table,
+               .context = context,
+               .num_outputs = num_outputs});
+  if (head_.device()) head_.device()->synchronize();
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,55 @@
+// Trees are drafted with an MLP speculator (Wertheimer et al., "Accelerating production LLMs with combined
+// token/embedding speculators", 2024): stage i mixes the state of the stage before with the token chosen from it, and
+// scores the next one. Rows of a level are paths of the tree.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "draft/draft_rows.h"
+#include "draft/head_drafter.h"
+#include "draft/row_logits.h"
+#include "model/head.h"
+#include "model/row_graph.h"
+
+namespace pilotfish {
+
+class MlpRows final : public DraftRows {
+ public:
+  // `width` columns has each of the head's taps; a level has max_rows rows at most; ids from num_ids on are padding.
+  // The head must outlive it.
+  MlpRows(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows);
+
+  static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
+
+  // The passes of a round over whatever the buffers hold, to time them.
+  void run_first() { run(0, 1); }
+  void run_next(int32_t num_rows) { run(1, num_rows); }
+
+  Source source() const noexcept override { return Source::kHead; }
+  int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
+  std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
+  int32_t max_depth() const noexcept override { return head_.entry().num_predictions; }
+  int32_t max_rows() const noexcept override { return max_rows_; }
+  std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
+  Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+
+ private:
+  // Of a stage, over the tokens in ids_.
+  void start(size_t stage, int32_t num_rows);
+  void run(size_t stage, int32_t num_rows);
+
+  const Head& head_;
+  const int32_t max_rows_;
+  std::vector<int32_t> ids_;              // [max_rows] of the stage's tokens
+  std::optional<CudaMemory> device_ids_;  // on a device, where they are copied to
+  FloatRows streams_;                     // of the first stage, [num_taps, 1, width]
+  FloatRows state_, next_state_;          // of each of the others; what each leaves behind
+  RowLogits logits_;
+  std::vector<RowGraph> stages_;
+  FloatRows states_;  // [TreePass::kMaxRows, state_size] after each draft row; 0: after the sequence
+};
+
+}  // namespace pilotfish

@@ -1,0 +1,30 @@
+// Trees are drafted with a small model that shares the target's vocabulary: its rows are the sequence's tokens.
+#pragma once
+
+#include "draft/draft_rows.h"
+
+namespace pilotfish {
+
+class ModelRows final : public DraftRows {
+ public:
+  // `model` must outlive it, as must `likely`, which finds the likeliest of its tokens on a device; nullptr on the CPU.
+  ModelRows(Model& model, int32_t prefill_chunk, LikelyRows* likely)
+      : model_(model), prefill_chunk_(prefill_chunk), likely_(likely) {}
+
+  Source source() const noexcept override { return Source::kDraft; }
+  int32_t num_logits() const noexcept override { return model_.num_logits(); }
+  std::span<const int32_t> logit_ids() const noexcept override { return model_.logit_ids(); }
+  int32_t max_rows() const noexcept override { return model_.limits().max_outputs; }
+  std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
+  Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+
+ private:
+  // The model sees a sequence of its own, which begins with request.first_token: the blocks of that.
+  std::span<const int32_t> table(const DraftRequest& request) const noexcept;
+
+  Model& model_;
+  const int32_t prefill_chunk_;
+  LikelyRows* const likely_;
+};
+
+}  // namespace pilotfish

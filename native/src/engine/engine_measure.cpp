@@ -1,0 +1,120 @@
+// Measures what the passes of rounds cost on this machine: of each model, at any size, in one sequence whose caches
+// hold something.
+
+#include <algorithm>
+#include <vector>
+
+#include "device/chain_lengths.h"
+#include "engine/engine.h"
+#include "plan/calibration.h"
+#include "sampling/row_math.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kMostContext = 512 + 128;
+constexpr int32_t kMostCaughtUp = 128;
+constexpr int32_t kMostContinued = 8;
+constexpr int32_t kDeviceLevels = 8;  // a device's steps follow each other without the host
+
+}  // namespace
+
+class Engine::PassRunner {
+ public:
+  explicit PassRunner(Engine& engine)
+      : engine_(engine),
+        max_context_(most_context(engine)),
+        most_verified_(std::min(engine.target_->limits().max_outputs, max_context_)),
+        sequence_(engine, max_context_, {}),
+        room_(sequence_, max_context_),
+        ids_(max_context_) {
+    engine.fill_caches(sequence_);
+    for (int32_t i = 0; i < max_context_; ++i) ids_[i] = i % engine.num_ids_;
+  }
+
+  // They refer to this.
+  TimedPasses passes() {
+    TimedPasses passes{.verify = verify_,
+                       .most_verified = most_verified_,
+                       .verified_rows = {},
+                       .max_context = max_context_,
+                       .draft = {},
+                       .head = {}};
+    if (engine_.device_) passes.verified_rows = rows_of_lengths(most_verified_);
+    if (engine_.draft_) passes.draft = draft(*engine_.draft_);
+    if (engine_.head_drafter_) passes.head = head(*engine_.head_drafter_);
+    return passes;
+  }
+
+ private:
+  static int32_t most_context(const Engine& engine) {
+    const int32_t most = std::min({engine.plan_.max_context, engine.target_->max_positions(), kMostContext});
+    return engine.draft_ ? std::min(most, engine.draft_->max_positions()) : most;
+  }
+
+  // With what a round does with the logits: each row's choice, and the log probability of what is emitted. On a device
+  // that is next to nothing.
+  void run(Model& model, int32_t num_rows, int32_t context, int32_t num_outputs, int32_t num_times = 1) {
+    const Pass pass{.ids = std::span(ids_).first(num_rows),
+                    .positions = {},
+                    .tree_mask = {},
+                    .block_table = sequence_.block_table(),
+                    .context = context,
+                    .num_outputs = num_outputs};
+    if (engine_.device_) return model.forward_on_device(pass, num_times);
+    const Logits logits = model.forward(pass);
+    for (int32_t row = 0; row < num_outputs; ++row) {
+      const Peak best = find_peak(logits.row(row));
+      if (row == 0 || &model != engine_.target_.get()) static_cast<void>(exp_sum(logits.row(row), best.value, 1));
+    }
+  }
+
+  TimedSource draft(Model& model) {
+    const pf_engine_options& options = engine_.options_;
+    return {.begin = [this, &model](int32_t rows, int32_t context) { run(model, rows, context, 1); },
+            .level = [this, &model](int32_t rows, int32_t context) { run(model, rows, context, rows, kDeviceLevels); },
+            .before = verify_,
+            .num_levels = engine_.device_ ? kDeviceLevels : 1,
+            .most_begun = std::min({kMostCaughtUp, options.prefill_chunk, max_context_}),
+            .most_continued = std::min({kMostContinued, options.max_draft_tokens + 1, max_context_})};
+  }
+
+  TimedSource head(HeadDrafter& drafter) {
+    Model* const step = engine_.device_ ? drafter.step().model : nullptr;
+    TimedSource source{
+        .begin = [this, &drafter](int32_t rows,
+                                  int32_t context) { drafter.run_begin(rows, context, sequence_.block_table()); },
+        .level = {},
+        .before = verify_,
+        .num_levels = step ? kDeviceLevels : 1,
+        .begin_levels = drafter.begin_levels(),
+        .most_begun = drafter.reads_all_rows() ? std::min(kMostCaughtUp, max_context_) : 1,
+        .most_continued = std::min({kMostContinued, engine_.options_.max_draft_tokens, max_context_})};
+    if (drafter.begin_levels() < drafter.max_depth()) {
+      source.level = [this, &drafter, step](int32_t rows, int32_t context) {
+        if (step) return run(*step, rows, context, rows, kDeviceLevels);
+        drafter.run_level(rows, context, sequence_.block_table());
+      };
+    }
+    return source;
+  }
+
+  Engine& engine_;
+  const int32_t max_context_;
+  const int32_t most_verified_;
+  OpenSequence sequence_;
+  const Reservation room_;
+  std::vector<int32_t> ids_;
+  const TimedPass verify_ = [this](int32_t num_rows, int32_t context) {
+    if (engine_.device_) num_rows = 1 + DeviceRound::padded_length(num_rows - 1, most_verified_ - 1);
+    run(*engine_.target_, num_rows, context, num_rows);
+  };
+};
+
+RoundCosts Engine::measure() {
+  const std::lock_guard lock(mutex_);
+  PassRunner runner(*this);
+  return measure_costs(runner.passes());
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,185 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "base/pass_limits.h"
+#include "base/status.h"
+#include "draft/make_head_drafter.h"
+#include "engine/cuda_formats.h"
+#include "engine/options.h"
+#include "lookup/lookup_store.h"
+#include "memory/cuda_memory_plan.h"
+#include "memory/kv_blocks.h"
+
+namespace pilotfish {
+namespace {
+
+constexpr int32_t kDefaultContext = 4096;
+constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
+constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code and tables, sessions, this library
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// Rows of a prompt's pass unless the caller says: what is fastest, and what is left of it where memory is scarce.
+constexpr int32_t kChunkOnCpu = 256, kChunkOnCuda = 512, kLeastChunk = 64;
+
+uint64_t cache_bytes_per_token(const ModelEntry& model) {
+  return 2 * cache_row_bytes(model.cache_type, model.head_dim) * model.num_layers * model.num_kv_heads;
+}
+
+// Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and
+// output and the gated middle of the MLP, with as much again for their quantised copies and the arena's rounding.
+uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_outputs) {
+  const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
+  const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + 3 * uint64_t(model.intermediate_size);
+  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
+}
+
+// What tokens are chosen with: the sampler's rows of scores and candidates, and a distribution, which is ids and
+// probabilities; a row of the draft's or head's logits in the order of ids where they are not; and for acceptance by
+// rejection the distribution of every position that requests drafted who share a pass.
+uint64_t choice_bytes(const Manifest& manifest, const pf_engine_options& options) {
+  constexpr uint64_t kSamplerRows = 9, kDistributionRows = 2;
+  const uint64_t num_maps = (manifest.draft && !manifest.draft->logit_ids.empty() ? 1 : 0) +
+                            (manifest.head && !manifest.head->logit_ids.empty() ? 1 : 0);
+  const bool draws = options.acceptance == PF_ACCEPT_REJECTION;
+  const uint64_t num_drawn = draws ? uint64_t(max_together(options)) * options.max_draft_tokens : 0;
+  const uint64_t num_rows = kSamplerRows + (1 + num_drawn) * kDistributionRows + num_maps;
+  return num_rows * sizeof(float) * manifest.target.vocab_size;
+}
+
+// Of a model or a head.
+template <class Entry>
+uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
+  return options.device == PF_DEVICE_CUDA ? cuda_weight_bytes(entry) : entry.weights.num_bytes;
+}
+
+uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, int32_t max_context,
+                          int32_t num_sms) {
+  const int32_t num_outputs = options.max_draft_tokens + 1;
+  const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
+  if (options.device == PF_DEVICE_CUDA) {
+    return cuda_activation_bytes(manifest, {num_rows, num_outputs, max_context, num_sms}, options.max_draft_tokens) +
+           head_buffer_bytes(manifest, options);
+  }
+  const int32_t num_verified = max_verified_rows(options);
+  return pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified) +
+         (manifest.draft ? pass_bytes(*manifest.draft, num_rows, num_outputs) : 0) + choice_bytes(manifest, options) +
+         head_buffer_bytes(manifest, options);
+}
+
+// What depends neither on the context nor on the rows of a prompt's pass.
+pf_engine_info constant_parts(const Manifest& manifest, const pf_engine_options& options,
+                              const CudaDeviceInfo* device) {
+  const bool on_cuda = options.device == PF_DEVICE_CUDA;
+  pf_engine_info plan{};
+  plan.struct_size = sizeof plan;
+  plan.has_draft = manifest.draft ? 1 : 0;
+  plan.has_head = manifest.head ? 1 : 0;
+  plan.vocab_size = manifest.target.vocab_size;
+  plan.num_threads = options.num_threads;
+  plan.block_size = kBlockSize;
+  plan.target_weight_bytes = weight_bytes(manifest.target, options);
+  plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
+  plan.head_weight_bytes = manifest.head ? weight_bytes(*manifest.head, options) : 0;
+  plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
+  plan.free_device_memory = device ? device->free_bytes : 0;
+  return plan;
+}
+
+void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_options& options, int32_t num_sms,
+                 pf_engine_info& plan) {
+  const int32_t num_sequences = options.num_sequences;
+  const uint64_t store_bytes = options.lookup_store ? LookupStore::num_bytes(options.lookup_store_bytes) : 0;
+  plan.max_context = max_context;
+  plan.num_blocks = num_sequences * num_blocks_for(max_context, kBlockSize);
+  plan.num_free_blocks = plan.num_blocks;
+  const uint64_t num_tokens = uint64_t(plan.num_blocks) * kBlockSize;
+  plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
+  plan.head_cache_bytes = head_cache_bytes(manifest, options, num_tokens);
+  plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
+  plan.activation_bytes = activation_bytes(manifest, options, max_context, num_sms);
+  plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
+  plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
+                     plan.draft_cache_bytes + plan.head_weight_bytes + plan.head_cache_bytes + plan.lookup_bytes +
+                     plan.activation_bytes + plan.runtime_bytes;
+}
+
+// The largest total that is allowed; 0: no limit. What is free was read when the context was there.
+uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device) {
+  const uint64_t budget = options.memory_budget_bytes;
+  if (!device) return budget;
+  const uint64_t free_bytes = device->free_bytes + kCudaContextBytes;
+  return budget > 0 ? std::min(budget, free_bytes) : free_bytes;
+}
+
+void check_fits(const pf_engine_info& plan, const pf_engine_options& options, const CudaDeviceInfo* device) {
+  const uint64_t budget = options.memory_budget_bytes;
+  if (budget > 0 && plan.total_bytes > budget) {
+    fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
+         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, " (",
+         plan.total_bytes / kMiB, " MiB):\n", describe(plan));
+  }
+  if (!device || plan.total_bytes <= limit_of(options, device)) return;
+  fail(
+      PF_OUT_OF_MEMORY, "cuda:", options.device_index, ", ", device->name, ", has ", device->free_bytes / kMiB,
+      " of its ", device->total_bytes / kMiB, " MiB free, but ", options.num_sequences, " sequence(s) of ",
+      plan.max_context, " tokens need ", plan.total_bytes / kMiB, " MiB:\n", describe(plan),
+      "  a smaller max_context or num_sequences, a smaller bundle, or ending the processes that nvidia-smi lists makes "
+      "room");
+}
+
+}  // namespace
+
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
+  const int32_t max_positions = manifest.target.max_positions;
+  if (asked.max_context > max_positions) {
+    fail(PF_INVALID_ARGUMENT, "max_context is ", asked.max_context, ", the model's limit is ", max_positions);
+  }
+  const bool on_cuda = asked.device == PF_DEVICE_CUDA;
+  if (on_cuda) check_cuda_formats(manifest);
+  pf_engine_options options = asked;
+  if (asked.prefill_chunk == 0) options.prefill_chunk = on_cuda ? kChunkOnCuda : kChunkOnCpu;
+  const int32_t wanted = asked.max_context > 0 ? asked.max_context : std::min(max_positions, kDefaultContext);
+  const int32_t least = asked.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
+  const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
+  const uint64_t limit = limit_of(options, device);
+
+  pf_engine_info plan = constant_parts(manifest, options, device);
+  const auto is_too_large = [&] { return limit > 0 && plan.total_bytes > limit; };
+  set_context(manifest, wanted, options, num_sms, plan);
+  while (is_too_large() && asked.prefill_chunk == 0 && options.prefill_chunk > kLeastChunk) {
+    options.prefill_chunk /= 2;
+    set_context(manifest, wanted, options, num_sms, plan);
+  }
+  while (is_too_large() && plan.max_context > least) {
+    const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
+    set_context(manifest, std::max(fewer, least), options, num_sms, plan);
+  }
+  check_fits(plan, options, device);
+  plan.prefill_chunk = options.prefill_chunk;
+  return plan;
+}
+
+std::string describe(const pf_engine_info& plan) {
+  std::ostringstream table;
+  const auto line = [&](const char* name, uint64_t num_bytes) {
+    table << "  " << std::left << std::setw(16) << name << std::right << std::fixed << std::setprecision(1)
+          << std::setw(10) << static_cast<double>(num_bytes) / kMiB << " MiB\n";
+  };
+  line("target weights", plan.target_weight_bytes);
+  line("draft weights", plan.draft_weight_bytes);
+  line("target cache", plan.target_cache_bytes);
+  line("draft cache", plan.draft_cache_bytes);
+  if (plan.has_head == 1) {
+    line("head weights", plan.head_weight_bytes);
+    line("head cache", plan.head_cache_bytes);
+  }
+  line("lookup", plan.lookup_bytes);
+  line("activations", plan.activation_bytes);
+  line("runtime", plan.runtime_bytes);
+  line("total", plan.total_bytes);
+  return table.str();
+}
+
+}  // namespace pilotfish

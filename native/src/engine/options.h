@@ -1,0 +1,22 @@
+// The option structs of the C API: defaults, limits and the machine's own values.
+#pragma once
+
+#include <cstdint>
+
+#include "base/tree_shape.h"
+#include "pilotfish.h"
+
+namespace pilotfish {
+
+pf_engine_options default_engine_options() noexcept;
+pf_generate_options default_generate_options() noexcept;
+
+// Throw PF_INVALID_ARGUMENT naming the field, its value and its limit.
+void check_options(const pf_engine_options& options);
+void check_options(const pf_generate_options& options, int32_t max_draft_tokens);
+
+bool has_tree(const pf_generate_options& options) noexcept;
+// The tree that checked options ask for; a chain of no tokens where they ask for none.
+TreeShape tree_shape(const pf_generate_options& options) noexcept;
+
+}  // namespace pilotfish

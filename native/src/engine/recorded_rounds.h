@@ -1,0 +1,65 @@
+// Recordings of a device's rounds, one a kind, of which those that were used last are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/token_tree.h"
+#include "device/cuda_device.h"
+
+namespace pilotfish {
+
+// Where the drafted tokens of a round come from: the draft model's passes are part of the round, or it only verifies.
+enum class Drafted { kInRound, kTreeInRound, kChainBefore, kTreeBefore };
+
+// What decides which kernels a round consists of.
+struct RoundKind {
+  int32_t num_drafted;
+  bool is_greedy;
+  Drafted drafted = Drafted::kInRound;
+  int32_t num_levels = 0;          // of a tree in the round
+  bool gives_hidden = false;       // the target's residual streams
+  Source source = Source::kDraft;  // whose passes those in the round are; of a head's, the first one came before
+
+  // Of the draft model.
+  int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }
+  bool has_chain_steps() const noexcept { return drafted == Drafted::kInRound; }
+  int32_t num_passes() const noexcept { return num_steps() + 1; }
+  bool operator==(const RoundKind&) const = default;
+};
+
+class RecordedRounds {
+ public:
+  using Enqueue = std::function<void()>;
+  // Records what the function puts on the stream instead of running it.
+  using Record = std::function<std::unique_ptr<CudaGraph>(const Enqueue&)>;
+
+  RecordedRounds(Record record, int32_t most_passes) : record_(std::move(record)), most_passes_(most_passes) {}
+
+  // The first round of a kind is enqueued as it is: ONNX Runtime's memory for its shapes must exist before a recording.
+  // The second one is recorded, and that is what runs from then on.
+  void run(RoundKind kind, const Enqueue& enqueue);
+  // Records a kind without running it. Its passes have run, in rounds of another kind perhaps.
+  void record(RoundKind kind, const Enqueue& enqueue);
+
+  // Passes of all models in all recordings: most_passes, or those of one longer round.
+  int32_t num_passes() const noexcept;
+
+ private:
+  struct Recorded {
+    RoundKind kind;
+    std::unique_ptr<CudaGraph> graph;  // nullptr until its second round, and when it was forgotten
+  };
+
+  // Of the kind that was used last.
+  CudaGraph& recorded(const Enqueue& enqueue);
+  void forget_oldest(int32_t num_new_passes);
+
+  const Record record_;
+  const int32_t most_passes_;
+  std::vector<Recorded> rounds_;  // the kind that was used last is the last one
+};
+
+}  // namespace pilotfish

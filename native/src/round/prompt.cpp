@@ -1,0 +1,91 @@
+// The first steps of a request: its prompt runs, in large passes that end in the first token, or, when it is echoed, in
+// small ones that keep the logits of every row.
+
+#include <algorithm>
+#include <array>
+
+#include "base/timer.h"
+#include "model/prefill.h"
+#include "round/request.h"
+
+namespace pilotfish {
+
+size_t Request::first_token(bool in_chunks) {
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const int32_t chunk = engine_->options().prefill_chunk;
+  const int32_t num_cached = num_prefilled_ < 0 ? speculation_.prefill_begin(*sequence_) : num_prefilled_;
+  const int32_t end = in_chunks ? std::min(num_cached + chunk, num_tokens) : num_tokens;
+  Reservation room(*sequence_, end);
+  std::optional<Logits> logits;
+  {
+    const Timer timer(stats_.prefill_seconds);
+    std::optional<HiddenReader> reader;
+    if (speculation_.reads_hidden()) reader = speculation_.hidden_reader(tokens_, sequence_->block_table());
+    logits = pilotfish::prefill(engine_->target(), sequence_->block_table(), std::span(tokens_).first(end), num_cached,
+                                chunk, cancelled_, reader ? &*reader : nullptr);
+  }
+  if (!logits) {
+    finish_ = PF_FINISH_CANCELLED;
+    return 0;
+  }
+  stats_.num_prefilled_target += end - num_cached;
+  num_prefilled_ = end;
+  const size_t num_emitted = end == num_tokens ? emit_first(*logits, 0) : 0;
+  room.commit(end, sequence_->num_draft_tokens());
+  return num_emitted;
+}
+
+// One pass: row i gives the logprob of the prompt's token i + 1, and the last one the first new token.
+size_t Request::echo_prompt() {
+  const auto write = [&](size_t index, int32_t id, float logprob) {
+    tokens_out_[index] = {
+        .id = id, .origin = PF_ORIGIN_PROMPT, .logprob = logprob, .seconds = Timer::between(opened_, Clock::now())};
+  };
+  if (num_echoed_ == 0) {
+    write(0, tokens_[0], report_.add_unknown());
+    num_echoed_ = 1;
+    return 1;
+  }
+  const int32_t num_cached = sequence_->num_target_tokens();
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const auto capacity = static_cast<int32_t>(tokens_out_.size());
+  // A token is written for each row: the last row's is the first new one.
+  const int32_t num_rows = std::min({capacity, report_.max_tokens(), num_tokens - num_cached});
+  Reservation room(*sequence_, num_cached + num_rows);
+  const Logits logits = run_prompt(num_cached, num_rows);
+  size_t num_emitted = 0;
+  for (; num_echoed_ < std::min(num_tokens, num_cached + num_rows + 1); ++num_echoed_, ++num_emitted) {
+    const int32_t id = tokens_[num_echoed_];
+    write(num_emitted, id, report_.add(logits.row(num_echoed_ - 1 - num_cached), id));
+  }
+  if (num_cached + num_rows == num_tokens) {
+    num_emitted +=
+        emit_first({.data = logits.row(num_rows - 1).data(), .num_rows = 1, .width = logits.width}, num_emitted);
+  }
+  room.commit(num_cached + num_rows, 0);
+  return num_emitted;
+}
+
+size_t Request::emit_first(const Logits& logits, size_t num_before) {
+  drafted().clear({0, 0}, 0);
+  return emit_tokens({accepted_of(logits), logits, {}}, tokens_out_.subspan(num_before));
+}
+
+Logits Request::run_prompt(int32_t num_cached, int32_t num_rows) {
+  const Timer timer(stats_.prefill_seconds);
+  const bool reads_hidden = speculation_.reads_hidden();
+  const Logits logits = engine_->target().forward({.ids = std::span(tokens_).subspan(num_cached, num_rows),
+                                                   .positions = {},
+                                                   .tree_mask = {},
+                                                   .block_table = sequence_->block_table(),
+                                                   .context = num_cached,
+                                                   .num_outputs = num_rows,
+                                                   .num_hidden = reads_hidden ? num_rows : 0});
+  if (reads_hidden) {
+    speculation_.hidden_reader(tokens_, sequence_->block_table()).read(engine_->target().hidden(), num_cached);
+  }
+  stats_.num_prefilled_target += num_rows;
+  return logits;
+}
+
+}  // namespace pilotfish

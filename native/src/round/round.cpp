@@ -1,0 +1,175 @@
+#include "round/round.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "base/pass_limits.h"
+#include "base/status.h"
+#include "base/timer.h"
+#include "model/shared_pass.h"
+
+namespace pilotfish {
+namespace {
+
+// What the requests of a round have in common. A stage does nothing to a request that has not come through the stage
+// before it, or has failed in it.
+class Round {
+ public:
+  Round(Engine& engine, std::span<Step> steps)
+      : engine_(engine),
+        steps_(steps),
+        num_drafting_(static_cast<int32_t>(
+            std::ranges::count_if(steps, [](const Step& step) { return step.request->drafts_next(); }))),
+        num_left_(num_drafting_) {}
+
+  // While others decode, one chunk of one prompt runs a round: they do not wait for the whole of it.
+  void prefill(Step& step) {
+    Request& request = *step.request;
+    num_left_ -= request.drafts_next() ? 1 : 0;
+    if (request.runs_prompt_next() && num_prompts_++ > 0 && num_drafting_ > 0) return request.skip_step();
+    attempt(step, [&] {
+      request.begin(step.tokens_out, static_cast<int32_t>(&step - steps_.data()));
+      request.prefill(step.in_chunks);
+    });
+  }
+
+  // A row of each request that is still to draft will be in the pass at least.
+  void plan(Step& step) {
+    const PassShare share{.num_requests = std::max(num_drafting_, 1), .num_other_rows = num_rows_ + num_left_};
+    attempt(step, [&] { step.request->plan(share); });
+  }
+
+  void draft(Step& step) {
+    attempt(step, [&] { step.request->draft(); });
+    if (!step.request->has_drafted()) return;
+    const int32_t num_rows = step.request->num_rows_to_verify();
+    const bool is_full = num_rows_ + num_rows > max_verified_rows(engine_.options());
+    num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
+  }
+
+  // One pass of the target over what the next requests have drafted, as many of them as it has room for. False if none
+  // is left.
+  bool verify() {
+    num_verified_ = 0;
+    pass_.clear();
+    for (; next_ < steps_.size(); ++next_) {
+      if (steps_[next_].request->has_drafted() && !add(steps_[next_])) break;
+    }
+    if (num_verified_ == 0) return false;
+    if (pass_.num_rows() > 0) run_pass();
+    return true;
+  }
+
+  // Of the requests that are verified: the tokens that the target agrees with, and the one that it puts after them.
+  void accept() {
+    for (Step* const step : verified()) attempt(*step, [&] { step->request->accept(); });
+  }
+
+  void emit() {
+    for (Step* const step : verified()) attempt(*step, [&] { step->request->emit(); });
+  }
+
+  void report() const {
+    for (Step& step : steps_) {
+      if (step.status != PF_OK) continue;
+      step.num_tokens = step.request->num_written();
+      step.finish = step.request->finish();
+    }
+  }
+
+ private:
+  template <typename Body>
+  static void attempt(Step& step, Body&& body) {
+    if (step.status != PF_OK) return;
+    step.status = guard(body);
+    if (step.status != PF_OK) step.request->fail_step(last_error());
+  }
+
+  // A device verifies what its own kernels choose from at once. False if the pass is full.
+  bool add(Step& step) {
+    Request& request = *step.request;
+    if (request.chooses_on_device()) {
+      attempt(step, [&] { request.verify_on_device(); });
+    } else {
+      TreePass rows = request.rows_to_verify();
+      if (!pass_.has_room(rows.num_rows())) return false;
+      first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
+    }
+    verified_[num_verified_++] = &step;
+    return true;
+  }
+
+  void run_pass() {
+    const bool reads_hidden =
+        std::ranges::any_of(verified(), [](const Step* step) { return step->request->reads_hidden(); });
+    Logits logits;
+    const auto start = Timer::Clock::now();
+    const pf_status status = guard([&] { logits = pass_.forward(engine_.target(), reads_hidden); });
+    const double seconds = Timer::between(start, Timer::Clock::now());
+    for (size_t i = 0; i < num_verified_; ++i) {
+      Step& step = *verified_[i];
+      if (status == PF_OK) {
+        step.request->verify({logits, first_rows_[i], seconds});
+      } else {
+        step.status = status;
+        step.request->fail_step(last_error());
+      }
+    }
+  }
+
+  std::span<Step* const> verified() const noexcept { return std::span(verified_).first(num_verified_); }
+
+  Engine& engine_;
+  const std::span<Step> steps_;
+  const int32_t num_drafting_;  // requests that draft in this round
+  int32_t num_left_;            // of those, the ones that have not yet
+  int32_t num_prompts_ = 0;
+  int32_t num_rows_ = 0;  // drafted so far, of the pass that they will be in
+  size_t next_ = 0;       // step to verify
+  SharedPass& pass_ = engine_.workspace().shared_pass;
+  std::array<Step*, kMostTogether> verified_;  // by the last pass
+  std::array<int32_t, kMostTogether> first_rows_;
+  size_t num_verified_ = 0;
+};
+
+// This is the product. A request whose prompt has not run yet does that in place of drafting.
+void run_round(Engine& engine, std::span<Step> steps) {
+  Round round(engine, steps);
+  for (Step& step : steps) {
+    round.prefill(step);
+    round.plan(step);
+    round.draft(step);
+  }
+  while (round.verify()) {
+    round.accept();
+    round.emit();
+  }
+  round.report();
+}
+
+void check(std::span<const Step> steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (&steps[i].request->engine() != &steps[0].request->engine()) {
+      fail(PF_INVALID_ARGUMENT, "request ", i, " is of another engine than request 0: they cannot share passes");
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (steps[j].request == steps[i].request) fail(PF_INVALID_ARGUMENT, "request ", i, " is request ", j, " again");
+    }
+  }
+}
+
+}  // namespace
+
+void run_rounds(std::span<Step> steps) {
+  if (steps.empty()) return;
+  check(steps);
+  Engine& engine = steps[0].request->engine();
+  const std::lock_guard lock(engine.mutex());
+  const auto most = size_t(max_together(engine.options()));
+  for (; !steps.empty(); steps = steps.subspan(std::min(most, steps.size()))) {
+    run_round(engine, steps.first(std::min(most, steps.size())));
+  }
+}
+
+}  // namespace pilotfish

@@ -1,0 +1,27 @@
+// Rounds of requests, which share passes of the target: plan, draft, verify, accept, emit. A single request is a round
+// of one. Each drafts by itself, one pass verifies what all of them drafted, each accepts by itself. A row's bits do
+// not depend on the other rows of its pass, so that nobody's tokens change with the company.
+#pragma once
+
+#include <span>
+
+#include "pilotfish.h"
+#include "round/request.h"
+
+namespace pilotfish {
+
+// One request's part in a round. A failure is its own: the others' steps go on.
+struct Step {
+  Request* request;
+  std::span<pf_token> tokens_out;
+  bool in_chunks;         // one chunk of a prompt a step, all but the last of which write nothing
+  size_t num_tokens = 0;  // written
+  pf_finish finish = PF_FINISH_NONE;
+  pf_status status = PF_OK;
+};
+
+// A round of each request, as many at a time as share a pass. Throws PF_INVALID_ARGUMENT, and steps nothing, unless the
+// requests are different ones of one engine.
+void run_rounds(std::span<Step> steps);
+
+}  // namespace pilotfish

@@ -1,0 +1,244 @@
+#include "round/speculation.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/status.h"
+#include "base/timer.h"
+#include "engine/engine.h"
+#include "engine/memory_plan.h"
+#include "engine/options.h"
+#include "round/draft_choice.h"
+#include "sampling/sampling_options.h"
+
+namespace pilotfish {
+namespace {
+
+int32_t& counter_of(Source source, int32_t& lookup, int32_t& model, int32_t& head) {
+  return source == Source::kLookup ? lookup : source == Source::kHead ? head : model;
+}
+
+void count_tokens(const TokenTree& tree, std::span<const int32_t> accepted, pf_stats& stats) {
+  const int32_t num_looked_up = stats.num_lookup_drafted;
+  for (const TreeToken& token : tree.tokens()) {
+    ++counter_of(token.source, stats.num_lookup_drafted, stats.num_model_drafted, stats.num_head_drafted);
+  }
+  for (const int32_t index : accepted) {
+    ++counter_of(tree[index].source, stats.num_lookup_accepted, stats.num_model_accepted, stats.num_head_accepted);
+  }
+  stats.num_lookup_rounds += stats.num_lookup_drafted > num_looked_up ? 1 : 0;
+}
+
+// A fixed shape of a model or head. What the controller plans and dynamic shapes are chosen by what was drafted, which
+// would bias an acceptance that takes their tokens for draws.
+bool draws_tokens(const pf_generate_options& options, const DraftChoice& choice, int32_t acceptance) {
+  const bool is_fixed = choice.num_tokens != DraftChoice::kAsManyAsPay && options.tree_nodes == 0;
+  return acceptance == PF_ACCEPT_REJECTION && !is_greedy(options) && options.typical_epsilon == 0 && is_fixed &&
+         (choice.draft || choice.head);
+}
+
+}  // namespace
+
+DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
+  const int32_t most = wanted == 0 ? max_positions : std::min(wanted, max_positions);
+  // A quarter, so that beginning anew is rare and cheap: each token is read about 1.3 times.
+  const int32_t fresh = std::max(most / 4 / kBlockSize, 1) * kBlockSize;
+  return {most, wanted == 0 ? max_positions : fresh};
+}
+
+Speculation::Speculation(Engine& engine, const pf_generate_options& options, int32_t num_prompt_tokens,
+                         int32_t max_tokens)
+    : engine_(engine),
+      choice_(draft_choice(options, engine)),
+      pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
+      draws_(draws_tokens(options, choice_, engine.options().acceptance)),
+      limits_(limits_of(choice_, options, engine.options().max_draft_tokens)),
+      max_tokens_(max_tokens),
+      controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
+  if (choice_.lookup) lookup_.emplace(max_tokens, engine.lookup_texts());
+  if (choice_.head) head_state_ = engine.head_drafter()->make_state(max_tokens);
+  if (choice_.draft) window_ = DraftWindow::of(engine.options().draft_window, engine.draft()->max_positions());
+}
+
+void Speculation::adopt(const Sequence& sequence) noexcept {
+  // Where tokens are drawn, a seed is to repeat them whatever ran before: such a draft begins knowing nothing.
+  if (!draws_) num_draft_cached_ = sequence.num_draft_tokens();
+  // A head's cache holds the same of the same tokens, whoever ran them.
+  if (has_head_cache()) head_state_.position = sequence.num_head_tokens();
+  if (has_memory()) controller_.recall(engine_.draft_memory());
+}
+
+void Speculation::remember() noexcept {
+  if (has_memory()) controller_.remember(engine_.draft_memory());
+}
+
+int32_t Speculation::prefill_begin(const Sequence& sequence) const noexcept {
+  return has_head_cache() ? std::min(sequence.num_target_tokens(), head_state_.position) : sequence.num_target_tokens();
+}
+
+int32_t Speculation::num_head_retained(const Sequence& sequence) const noexcept {
+  const int32_t num_cached = has_head_cache() ? head_state_.position : sequence.num_head_tokens();
+  return std::clamp(num_cached, 0, std::max(sequence.num_target_tokens() - 1, 0));
+}
+
+bool Speculation::has_head_cache() const noexcept { return choice_.head && engine_.head_drafter()->cache() != nullptr; }
+
+int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
+  const bool sees_too_much = num_tokens - first_token_ + limits_.max_depth > window_.most;
+  const bool is_far_behind = num_tokens - num_draft_cached_ > window_.fresh;
+  if (!sees_too_much && !is_far_behind) return first_token_;
+  return std::max(first_token_, (num_tokens - window_.fresh) / kBlockSize * kBlockSize);
+}
+
+void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out) {
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
+  most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
+  most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
+  const bool is_chain = !pinned_shape_ && !grows_trees();
+  RoundState state{.num_tokens = num_tokens,
+                   .most_drafted = is_chain ? std::min(most.max_tokens, most.max_depth) : most.max_tokens,
+                   .num_remaining = max_tokens_ - num_tokens,
+                   .draft = {},
+                   .head = {},
+                   .lookup = {},
+                   .share = share};
+  const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
+  if (choice_.draft) {
+    const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
+    state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
+    state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
+    state.draft.context = num_tokens - begin - state.draft.num_behind;
+  }
+  if (choice_.head) {
+    state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
+    state.head.num_behind = std::max(head_state_.num_rows, 1);
+    state.head.context = num_tokens - state.head.num_behind;
+  }
+  if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
+  plan_ = controller_.plan(state);
+  if (plan_.num_draft > 0 && plan_.source == Source::kDraft) {
+    first_token_ = begin;
+    num_draft_cached_ = std::max(num_draft_cached_, begin);
+  }
+  const int32_t num_planned = std::min(plan_.num_lookup + plan_.num_draft, most.max_tokens);
+  shape_ = pinned_shape_ ? *pinned_shape_
+           : is_auto()   ? TreeShape::dynamic(num_planned, plan_.num_levels)
+                         : TreeShape::chain(plan_.num_levels);
+  out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
+            plan_.num_draft > 0 ? num_slots : num_planned);
+}
+
+DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) noexcept {
+  return {.tokens = round.tokens,
+          .shape = shape,
+          .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
+          .pace = grows_trees() ? &controller_ : nullptr,
+          .first_token = first_token_,
+          .block_table = round.block_table,
+          .head_state = &head_state_,
+          .chooser = round.chooser,
+          .random = draws_ ? &round.random : nullptr,
+          .cancelled = round.cancelled};
+}
+
+bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
+  num_caught_up_ = 0;
+  if (plan_.num_lookup > 0) {
+    const Timer timer(stats.draft_seconds);
+    if (!lookup_->propose(request_for(round, TreeShape::chain(plan_.num_lookup)), out)) return false;
+  }
+  if (plan_.num_draft == 0) return true;
+  const bool by_head = plan_.source == Source::kHead;
+  num_caught_up_ =
+      by_head ? std::max(head_state_.num_rows, 1) : static_cast<int32_t>(round.tokens.size()) - out.num_cached;
+  if (!by_head && stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
+  const Timer timer(stats.draft_seconds);
+  Drafter& drafter = by_head ? static_cast<Drafter&>(*engine_.head_drafter()) : *engine_.drafter();
+  if (!drafter.propose(request_for(round, shape_), out)) return false;
+  // Its tokens are certain ones: which of the drawn ones are verified must not depend on what was drawn.
+  if (grows_trees()) out.tree.prune(controller_.num_worth(out.tree));
+  return true;
+}
+
+void Speculation::observe(const HeadRows& pass) { engine_.head_drafter()->observe(pass, head_state_); }
+
+HiddenReader Speculation::hidden_reader(std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
+  return {engine_.head_drafter()->reads_all_rows(),
+          [this, tokens, block_table](const Hidden& hidden, int32_t position) {
+            std::array<int32_t, kMaxRoundRows> rows;
+            for (int32_t first = 0; first < hidden.num_rows; first += kMaxRoundRows) {
+              const std::span<int32_t> taken(rows.data(), std::min(kMaxRoundRows, hidden.num_rows - first));
+              std::iota(taken.begin(), taken.end(), first);
+              observe({hidden, taken, position + first, tokens, block_table});
+            }
+          }};
+}
+
+bool Speculation::drafts_on_device() const noexcept {
+  return plan_.source != Source::kHead || engine_.head_drafter()->step().model;
+}
+
+bool Speculation::plans_chain() const noexcept {
+  if (plan_.num_lookup > 0) return false;
+  return plan_.num_draft == 0 || (drafts_on_device() && !pinned_shape_ && !grows_trees());
+}
+
+bool Speculation::plans_tree() const noexcept {
+  return pinned_shape_ && pinned_shape_->is_dynamic() && plan_.num_lookup == 0 && drafts_on_device() &&
+         plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens && plan_.num_levels == limits_.max_depth;
+}
+
+bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
+  num_caught_up_ = 0;
+  if (plan_.num_draft == 0) return true;
+  const auto num_tokens = static_cast<int32_t>(round.tokens.size());
+  if (plan_.source == Source::kHead) {
+    const Timer timer(stats.draft_seconds);
+    num_caught_up_ = std::max(head_state_.num_rows, 1);
+    engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
+    return true;
+  }
+  num_caught_up_ = num_tokens - out.num_cached;
+  if (num_caught_up_ > 2 && !catch_up(round, out, stats)) return false;
+  out.num_cached = num_tokens;
+  return true;
+}
+
+// The first time, what the draft has to read is a prefill: all but the last token, as a round runs that one itself.
+bool Speculation::catch_up(const Round& round, Draft& out, pf_stats& stats) {
+  const Timer timer(stats.prefill_seconds);
+  const std::span<const int32_t> before = round.tokens.first(round.tokens.size() - 1).subspan(first_token_);
+  const int32_t num_cached = out.num_cached - first_token_;
+  if (num_cached < static_cast<int32_t>(before.size()) &&
+      !prefill(*engine_.draft(), round.block_table.subspan(first_token_ / kBlockSize), before, num_cached,
+               engine_.options().prefill_chunk, round.cancelled)) {
+    return false;
+  }
+  if (stats.num_prefilled_draft == 0) stats.num_prefilled_draft = static_cast<int32_t>(before.size()) - num_cached;
+  out.num_cached = first_token_ + static_cast<int32_t>(before.size());
+  return true;
+}
+
+void Speculation::record(const Draft& drafted, const Accepted& accepted, std::span<const int32_t> emitted,
+                         int32_t num_draft_cached, pf_stats& stats) {
+  const std::span<const int32_t> path(accepted.path.data(), accepted.num_accepted);
+  if (lookup_) lookup_->record(emitted);
+  stats.counted_seconds +=
+      controller_.record({.tree = drafted.tree.tokens(),
+                          .accepted = path,
+                          .num_caught_up = num_caught_up_,
+                          .level_rows = {drafted.level_rows.data(), size_t(drafted.num_level_passes)}});
+  num_passes_ = num_caught_up_ > 0 ? 1 + drafted.num_level_passes : 0;
+  num_verified_ = drafted.tree.size();
+  num_accepted_ = accepted.num_accepted;
+  std::transform(path.begin(), path.end(), ranks_.begin(),
+                 [&](int32_t index) { return static_cast<int8_t>(drafted.tree[index].guess.rank); });
+  num_draft_cached_ = num_draft_cached;
+  count_tokens(drafted.tree, path.first(std::min(path.size(), emitted.size())), stats);
+  if (num_caught_up_ > 0) ++(plan_.source == Source::kHead ? stats.num_head_rounds : stats.num_model_rounds);
+  stats.num_probe_rounds += plan_.reason == RoundPlan::Reason::kProbe ? 1 : 0;
+}
+
+}  // namespace pilotfish

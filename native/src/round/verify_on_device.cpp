@@ -1,0 +1,79 @@
+// Rounds whose tokens a device chooses: it verifies what the host has drafted, or drafts too.
+
+#include <algorithm>
+
+#include "base/timer.h"
+#include "engine/device_round.h"
+#include "round/device_outcome.h"
+#include "round/request.h"
+
+namespace pilotfish {
+
+bool Request::drafts_on_device() const noexcept {
+  return device_settings_ && (speculation_.plans_chain() || grows_on_device());
+}
+
+bool Request::grows_on_device() const noexcept {
+  return speculation_.plans_tree() &&
+         engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), drafted().max_draft_rows);
+}
+
+Request::Verdict Request::draft_and_verify_on_device() {
+  Draft& draft = drafted();
+  const auto began = Clock::now();
+  const TreeLimits limits = speculation_.limits();
+  const bool is_tree = grows_on_device();
+  RoundSettings settings = *device_settings_;
+  if (is_tree) settings.rates = speculation_.rates().table();
+  const DeviceRound::Chain chain{
+      .tokens = tokens_,
+      .block_table = sequence_->block_table(),
+      .num_drafted =
+          is_tree ? limits.max_tokens : DeviceRound::chain_length(speculation_.num_planned(), limits.max_depth),
+      .first_token = speculation_.first_token(),
+      .gives_hidden = speculation_.reads_hidden(),
+      .source = speculation_.source_planned()};
+  DeviceRound& device = *engine_->device_round();
+  const bool is_greedy = chooser_.is_greedy();
+  const RoundOutcome& outcome =
+      is_tree ? device.run_tree(chain, limits.max_depth, settings, is_greedy) : device.run(chain, settings, is_greedy);
+  constexpr double kNanosecond = 1e-9;
+  const double verify_seconds = kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  // A head's first pass was started before the device's clock was read.
+  stats_.draft_seconds += chain.source == Source::kHead
+                              ? Timer::between(began, Clock::now()) - verify_seconds
+                              : kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
+  stats_.verify_seconds += verify_seconds;
+  if (is_tree) {
+    write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), chain.source, draft);
+    return Verdict{pilotfish::accepted_of(outcome, draft.tree, chooser_), std::nullopt, outcome.logprobs};
+  }
+  write_chain(outcome, chain.num_drafted, chain.source, draft);
+  return Verdict{pilotfish::accepted_of(outcome, chooser_), std::nullopt, outcome.logprobs};
+}
+
+int32_t Request::num_slots(const Draft& drafted) const noexcept {
+  if (!device_settings_) return drafted.max_draft_rows;
+  const int32_t num_left = sequence_->max_tokens() - static_cast<int32_t>(tokens_.size());
+  const int32_t most_rows = std::min(engine_->options().max_draft_tokens, num_left);
+  return std::max(drafted.max_draft_rows, DeviceRound::padded_length(drafted.tree.limits().max_tokens, most_rows));
+}
+
+Request::Verdict Request::verify_drafted_on_device() {
+  Draft& draft = drafted();
+  const Timer timer(stats_.verify_seconds);
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const int32_t num_left = sequence_->max_tokens() - num_tokens;
+  // The last rounds of an output have too few slots for some of the lengths.
+  const int32_t usual = DeviceRound::padded_length(draft.tree.size(), engine_->options().max_draft_tokens);
+  if (usual > num_left) draft.tree.prune(DeviceRound::chain_length(num_left, usual));
+  TreePass rows = rows_to_verify();
+  rows.pad(1 + DeviceRound::padded_length(draft.tree.size(), engine_->options().max_draft_tokens));
+  Pass pass = rows.at(sequence_->block_table(), num_tokens - 1);
+  if (speculation_.reads_hidden()) pass.num_hidden = pass.num_outputs;
+  const RoundOutcome& outcome =
+      engine_->device_round()->verify(pass, num_tokens, *device_settings_, chooser_.is_greedy());
+  return {pilotfish::accepted_of(outcome, draft.tree, chooser_), std::nullopt, outcome.logprobs};
+}
+
+}  // namespace pilotfish
