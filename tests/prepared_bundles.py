@@ -77,7 +77,7 @@ def main() -> None:
     if (out / "done").exists():
         return
     checkpoints = save_checkpoints(out / "checkpoints")
-    for name in ("tiny", "plain", "toy", "int8"):
+    for name in ("tiny", "plain", "self", "toy", "f32", "int8"):
         export_named(name, out / name, checkpoints)
     export_heads(out / "heads", checkpoints)
     export_row_wise(out / "plain", out / "row_wise")
