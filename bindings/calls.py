@@ -268,27 +268,6 @@ def request_decision(request: RequestHandle) -> Decision:
     return Decision(**(values | {"reason": Reason(struct.reason), "ranks": ranks}))
 
 
-def process_logits(
-    options: RequestOptions, logits: NDArray[np.float32], ids: NDArray[np.int32], num_prompt_tokens: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What a request would choose its next token from after ids: the processed logits, and the probabilities."""
-    struct = RequestStruct(options)
-    scores, probs = np.empty_like(logits), np.empty_like(logits)
-    check(
-        lib.pf_process_logits(
-            struct.pointer,
-            ffi.from_buffer("float[]", np.ascontiguousarray(logits, dtype=np.float32)),
-            len(logits),
-            ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32)),
-            len(ids),
-            num_prompt_tokens,
-            ffi.from_buffer("float[]", scores, require_writable=True),
-            ffi.from_buffer("float[]", probs, require_writable=True),
-        )
-    )
-    return scores, probs
-
-
 def _engine_options(options: EngineOptions) -> tuple[Any, Any]:
     """The C struct, and the strings it points to, which must live as long."""
     struct = ffi.new("pf_engine_options*")

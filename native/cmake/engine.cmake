@@ -94,8 +94,7 @@ set(pilotfish_engine_sources
   src/batch.cpp
   src/request_prompt.cpp
   src/device/device_outcome.cpp
-  src/request_device.cpp
-  src/sampling/process_logits.cpp)
+  src/request_device.cpp)
 # GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised ones.
 set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
 set_source_files_properties(src/sampling/row_math.cpp src/sampling/shared_noise.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
@@ -124,6 +123,8 @@ set(pilotfish_engine_tests
   lookup_store_test
   manifest_test
   memory_plan_test
+  option_combinations_test
+  options_test
   ort_test
   prefix_cache_test
   random_stream_test

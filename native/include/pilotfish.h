@@ -380,13 +380,6 @@ PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats
 /* About the last round. */
 PF_API pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out);
 PF_API void pf_request_close(pf_request* request);
-/* What a request with these options would choose its next token from, given one row of logits and the tokens before it,
- * of which the first num_prompt_tokens are the prompt: scores_out [num_logits] are the processed logits, probs_out
- * [num_logits] the probabilities after all options (greedy: 1 at the chosen id). Needs no engine: EOS ids go into
- * stop_ids, and options about anything but a token's choice play no part. */
-PF_API pf_status pf_process_logits(const pf_generate_options* options, const float* logits, size_t num_logits,
-                                   const int32_t* ids, size_t num_ids, size_t num_prompt_tokens, float* scores_out,
-                                   float* probs_out);
 /* cdef:end */
 
 #ifdef __cplusplus
