@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ._ffi import ffi, lib
 from .errors import CallbackFailedError, InvalidArgumentError, PilotfishError
 from .handle import EngineHandle, RequestHandle, begin_step, check_outside_of_steps, end_step
+from .library import ffi, lib
 from .records import (
     CudaInfo,
     Decision,

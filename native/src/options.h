@@ -19,11 +19,11 @@ bool has_tree(const pf_generate_options& options) noexcept;
 // The tree that checked options ask for; a chain of no tokens where they ask for none.
 TreeShape tree_shape(const pf_generate_options& options) noexcept;
 
-// Requests whose rounds share a pass of the target: all that may be open, up to 16; on a device one.
+// Requests whose rounds share a pass of the target: all that may be open, up to PF_MOST_TOGETHER; on a device one.
 int32_t max_together(const pf_engine_options& options) noexcept;
 // Rows of the widest of such passes: a token of each request, and what the one that drafts most has drafted.
 int32_t max_verified_rows(const pf_engine_options& options) noexcept;
 
-inline constexpr int32_t kMostTogether = 16;
+inline constexpr int32_t kMostTogether = PF_MOST_TOGETHER;
 
 }  // namespace pilotfish

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import ContextFullError, InvalidArgumentError
+from pilotfish.bindings import ContextFullError, InvalidArgumentError, limits
 from pilotfish.runtime.engine import Engine
-from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.options import GenerateOptions
 
 from .arguments import Bundle, DraftTokens, MaxNewTokens, Source
@@ -90,7 +89,7 @@ def chat(
     *,
     system: System = None,
     drop_oldest: DropOldest = False,
-    max_new_tokens: MaxNewTokens = 512,
+    max_new_tokens: MaxNewTokens = limits.GENERATE.max_new_tokens,
     source: Source = "auto",
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
@@ -108,7 +107,7 @@ def chat(
     }
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
     note_device(engine_flags.device)
-    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
+    room = tree.room(limits.ENGINE.max_draft_tokens)
     with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine:
         engine.stream([0], **options).close()  # what this bundle cannot do shows before the first message
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 from pilotfish.runtime.engine import Engine
-from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.files import read_text
 from pilotfish.runtime.options import GenerateOptions
 
@@ -41,10 +40,10 @@ Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is o
 class EndFlags:
     """Where the text ends."""
 
-    min_new_tokens: MinNewTokens = 0
+    min_new_tokens: MinNewTokens = limits.GENERATE.min_new_tokens
     stop: Stop = None
     stop_id: StopId = None
-    ignore_eos: IgnoreEos = False
+    ignore_eos: IgnoreEos = limits.GENERATE.ignore_eos
 
     def keywords(self) -> dict[str, Any]:
         """As Engine.generate takes them."""
@@ -79,13 +78,13 @@ def run(
     prompt: Prompt,
     *,
     raw: Raw = False,
-    max_new_tokens: MaxNewTokens = 256,
+    max_new_tokens: MaxNewTokens = limits.GENERATE.max_new_tokens,
     source: Source = "auto",
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
     sampling: SamplingFlags,
     ends: EndFlags,
-    logprobs: Logprobs = 0,
+    logprobs: Logprobs = limits.GENERATE.num_top_logprobs,
     structure: StructureFlags,
     explain: Explain = False,
     engine_flags: EngineFlags,
@@ -109,7 +108,7 @@ def run(
     if not text.strip() and not raw:
         raise InvalidArgumentError("the prompt is empty: give text, or - for what standard input has")
     note_device(engine_flags.device)
-    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
+    room = tree.room(limits.ENGINE.max_draft_tokens)
     with (
         Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine,
         _open(engine, text, raw, options) as stream,

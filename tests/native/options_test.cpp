@@ -1,7 +1,9 @@
 // Each wrong option of a generation has its message, which names the value and the limit.
 #include "options.h"
 
+#include <array>
 #include <limits>
+#include <string>
 
 #include "check.h"
 #include "sampling/sampling_options.h"
@@ -17,11 +19,11 @@ void check_all(const pf_generate_options& options) {
   pilotfish::check_option_ids(options, kNumIds);
 }
 
-#define REFUSED(field, value, message)                                         \
-  do {                                                                         \
-    pf_generate_options options = pilotfish::default_generate_options();       \
-    options.field = value;                                                     \
-    CHECK_ERROR(PF_INVALID_ARGUMENT, message, check_all(options));             \
+#define REFUSED(field, value, message)                                   \
+  do {                                                                   \
+    pf_generate_options options = pilotfish::default_generate_options(); \
+    options.field = value;                                               \
+    CHECK_ERROR(PF_INVALID_ARGUMENT, message, check_all(options));       \
   } while (false)
 
 void test_numbers() {
@@ -47,6 +49,20 @@ void test_numbers() {
   REFUSED(min_new_tokens, -1, "min_new_tokens is -1");
   REFUSED(num_top_logprobs, 257, "num_top_logprobs is 257, allowed are 0 to 256");
   REFUSED(echo, 2, "echo is 2");
+}
+
+// A dynamic tree without a depth has the default one, or as many levels as it has tokens.
+void test_depth_of_a_dynamic_tree() {
+  for (const auto& [nodes, depth, expected] : {std::array{8, 0, 6}, std::array{4, 0, 4}, std::array{8, 8, 8}}) {
+    pf_generate_options options = pilotfish::default_generate_options();
+    options.tree_nodes = nodes;
+    options.tree_depth = depth;
+    check_all(options);
+    CHECK_EQ(pilotfish::tree_shape(options).depth(), expected);
+    options.tree_depth = nodes + 1;
+    CHECK_ERROR(PF_INVALID_ARGUMENT, "tree_depth is " + std::to_string(nodes + 1) + ", allowed are 0 to",
+                check_all(options));
+  }
 }
 
 void test_arrays() {
@@ -80,6 +96,7 @@ void test_options_that_contradict_each_other() {
 
 int main() {
   test_numbers();
+  test_depth_of_a_dynamic_tree();
   test_arrays();
   test_options_that_contradict_each_other();
   return check::result();

@@ -145,16 +145,16 @@ void test_the_smallest_temperature_can_be_divided_by() {
   logits[41] = logits[7] = 20;
   for (SamplingOptions options : {SamplingOptions{}, SamplingOptions{.top_k = 5}, SamplingOptions{.top_p = 0.9f},
                                   SamplingOptions{.min_p = 0.1f}, SamplingOptions{.typical_p = 0.9f}}) {
-    options.temperature = pilotfish::kLeastTemperature;
+    options.temperature = PF_LEAST_TEMPERATURE;
     Distribution out;
     CHECK(Sampler(100).process(logits, options, out));
     CHECK_NEAR(out.prob_of(7), 0.5, 1e-6);
     CHECK_NEAR(out.prob_of(41), 0.5, 1e-6);
   }
   pf_generate_options options{};
-  options.temperature = pilotfish::kLeastTemperature;
-  CHECK_EQ(pilotfish::sampling_options(options).temperature, pilotfish::kLeastTemperature);
-  options.temperature = std::nextafter(pilotfish::kLeastTemperature, 0.0f);
+  options.temperature = PF_LEAST_TEMPERATURE;
+  CHECK_EQ(pilotfish::sampling_options(options).temperature, PF_LEAST_TEMPERATURE);
+  options.temperature = std::nextafter(PF_LEAST_TEMPERATURE, 0.0f);
   CHECK_EQ(pilotfish::sampling_options(options).temperature, 0.0f);
 }
 
