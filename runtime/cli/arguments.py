@@ -34,6 +34,13 @@ LookupStore = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts there; default: none."),
 ]
+Acceptance = Annotated[
+    str,
+    typer.Option(
+        help="When sampling, keep a drafted token that is the target's choice (equal: plain decoding's text for the "
+        "seed), or accept what was drawn (rejection: the same distribution, another text)."
+    ),
+]
 Calibration = Annotated[
     str, typer.Option(help="Costs that auto decides by: kept (measured once), refresh (now) or off (guessed).")
 ]

@@ -13,8 +13,21 @@ from pilotfish.bindings import InvalidArgumentError, limits
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.files import read_text
 from pilotfish.runtime.options import GenerateOptions
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
-from .arguments import Bundle, DraftTokens, IgnoreEos, Json, Logprobs, MaxNewTokens, MinNewTokens, Source, Stop, StopId
+from .arguments import (
+    Acceptance,
+    Bundle,
+    DraftTokens,
+    IgnoreEos,
+    Json,
+    Logprobs,
+    MaxNewTokens,
+    MinNewTokens,
+    Source,
+    Stop,
+    StopId,
+)
 from .console import note, note_device, notes, read_stdin, table, write_json
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
@@ -87,6 +100,7 @@ def run(
     logprobs: Logprobs = limits.GENERATE.num_top_logprobs,
     structure: StructureFlags,
     explain: Explain = False,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     learning: LearningFlags,
     json_file: Json = None,
@@ -108,9 +122,9 @@ def run(
     if not text.strip() and not raw:
         raise InvalidArgumentError("the prompt is empty: give text, or - for what standard input has")
     note_device(engine_flags.device)
-    room = tree.room(limits.ENGINE.max_draft_tokens)
+    opening = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
     with (
-        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine,
+        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine,
         _open(engine, text, raw, options) as stream,
         interrupt_cancels(stream),
     ):
