@@ -17,6 +17,7 @@ CALIBRATIONS = tuple(mode.name.lower() for mode in Calibration)
 ACCEPTANCES = tuple(rule.name.lower() for rule in Acceptance)
 DEFAULT_CALIBRATION = Calibration(limits.ENGINE.calibration).name.lower()
 DEFAULT_ACCEPTANCE = Acceptance(limits.ENGINE.acceptance).name.lower()
+REJECTION = Acceptance.REJECTION.name.lower()
 
 
 class SpeculationOptions(TypedDict):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine import Engine
-from .speculation import DEFAULT_ACCEPTANCE
+from .speculation import DEFAULT_ACCEPTANCE, REJECTION
 from .verify_checks import (
     Amount,
     Check,
@@ -97,7 +97,7 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
             run(shared_pass_checks(engine, prompts, source, options.amount))
         for source in sources:
             run(rollback_checks(engine, prompts, source, options.amount))
-        drawn = options.acceptance != DEFAULT_ACCEPTANCE
+        drawn = options.acceptance == REJECTION
         run(sampling_checks(engine, prompts, sources, options.amount, are_drawn=drawn))
         if not engine.info.has_draft:
             notes.append("the bundle has no draft: only sources that need none were verified")

@@ -16,7 +16,7 @@ from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
 from pilotfish.runtime.option_checks import is_greedy
 from pilotfish.runtime.options import GenerateOptions
-from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE, REJECTION
 
 from .arguments import Acceptance, Bundle, DraftTokens, Json
 from .bars import passing_bar
@@ -153,7 +153,7 @@ def _comparison(report: dict[str, Any]) -> str:
     settings = report["settings"]
     if report["outputs_equal"]:
         return "the same"
-    may_differ = settings["acceptance"] != DEFAULT_ACCEPTANCE and not is_greedy(settings["temperature"])
+    may_differ = settings["acceptance"] == REJECTION and not is_greedy(settings["temperature"])
     return "others of the same distribution, by rejection" if may_differ else "DIFFERENT"
 
 
