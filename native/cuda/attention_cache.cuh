@@ -2,8 +2,6 @@
 // shared memory, and how they are written.
 #pragma once
 
-#include <type_traits>
-
 #include "attention_rows.cuh"
 #include "common.cuh"
 #include "kernels.h"

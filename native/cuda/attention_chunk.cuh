@@ -2,6 +2,8 @@
 // of 16.
 #pragma once
 
+#include <type_traits>
+
 #include "attention_bytes.cuh"
 #include "attention_halves.cuh"
 
