@@ -5,7 +5,7 @@ Importing it fails when the library that was loaded is not the one this package 
 
 from __future__ import annotations
 
-from . import calls
+from . import calls, limits
 from .errors import (
     BudgetTooSmallError,
     BundleCorruptError,
@@ -29,8 +29,6 @@ from .errors import (
 from .handle import EngineHandle, RequestHandle
 from .paths import include_dir, library_path
 from .records import (
-    AS_MANY_AS_PAY,
-    MOST_DRAFT_TOKENS,
     Acceptance,
     Calibration,
     CudaInfo,
@@ -50,8 +48,6 @@ from .records import (
 )
 
 __all__ = [
-    "AS_MANY_AS_PAY",
-    "MOST_DRAFT_TOKENS",
     "Acceptance",
     "BudgetTooSmallError",
     "BundleCorruptError",
@@ -91,11 +87,5 @@ __all__ = [
     "calls",
     "include_dir",
     "library_path",
+    "limits",
 ]
-
-if calls.version() != calls.header_version():
-    message = (
-        f"libpilotfish is version {calls.version()}, this package was built against {calls.header_version()}: "
-        "reinstall pilotfish"
-    )
-    raise ImportError(message)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ._ffi import ffi, lib
 from .errors import CallbackFailedError, InvalidArgumentError, PilotfishError
 from .handle import EngineHandle, RequestHandle, begin_step, check_outside_of_steps, end_step
+from .library import ffi, lib
 from .records import (
     CudaInfo,
     Decision,
@@ -266,27 +266,6 @@ def request_decision(request: RequestHandle) -> Decision:
     values = {name: getattr(struct, name) for name in Decision._fields}
     ranks = tuple(struct.ranks[0 : struct.num_accepted])
     return Decision(**(values | {"reason": Reason(struct.reason), "ranks": ranks}))
-
-
-def process_logits(
-    options: RequestOptions, logits: NDArray[np.float32], ids: NDArray[np.int32], num_prompt_tokens: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What a request would choose its next token from after ids: the processed logits, and the probabilities."""
-    struct = RequestStruct(options)
-    scores, probs = np.empty_like(logits), np.empty_like(logits)
-    check(
-        lib.pf_process_logits(
-            struct.pointer,
-            ffi.from_buffer("float[]", np.ascontiguousarray(logits, dtype=np.float32)),
-            len(logits),
-            ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32)),
-            len(ids),
-            num_prompt_tokens,
-            ffi.from_buffer("float[]", scores, require_writable=True),
-            ffi.from_buffer("float[]", probs, require_writable=True),
-        )
-    )
-    return scores, probs
 
 
 def _engine_options(options: EngineOptions) -> tuple[Any, Any]:

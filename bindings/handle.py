@@ -7,8 +7,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from ._ffi import ffi
 from .errors import InvalidArgumentError
+from .library import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable

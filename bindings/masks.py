@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._ffi import ffi, lib
+from .library import ffi, lib
 
 if TYPE_CHECKING:
     from .records import Mask

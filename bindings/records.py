@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import limits
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -72,10 +74,6 @@ class Reason(IntEnum):
     BEST = 0
     PROBE = 1
     PINNED = 2
-
-
-AS_MANY_AS_PAY = -1
-MOST_DRAFT_TOKENS = 63  # a round; with the token before them they fill a 64-bit tree mask
 
 
 class Finish(IntEnum):
@@ -179,16 +177,16 @@ class RequestOptions:
     seed: int
     stop_ids: tuple[int, ...]
     draft_source: DraftSource
-    typical_p: float = 1.0
-    min_new_tokens: int = 0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    penalty_window: int = 0
-    no_repeat_ngram_size: int = 0
+    typical_p: float = limits.GENERATE.typical_p
+    min_new_tokens: int = limits.GENERATE.min_new_tokens
+    repetition_penalty: float = limits.GENERATE.repetition_penalty
+    presence_penalty: float = limits.GENERATE.presence_penalty
+    frequency_penalty: float = limits.GENERATE.frequency_penalty
+    penalty_window: int = limits.GENERATE.penalty_window
+    no_repeat_ngram_size: int = limits.GENERATE.no_repeat_ngram_size
     logit_bias: tuple[tuple[int, float], ...] = ()
-    num_top_logprobs: int = 0
-    echo: bool = False
+    num_top_logprobs: int = limits.GENERATE.num_top_logprobs
+    echo: bool = limits.GENERATE.echo
     mask: Mask | None = None
     reuse_prefix: bool
     tree_widths: tuple[int, ...] = ()
@@ -201,8 +199,8 @@ class RequestOptions:
     @property
     def most_tokens(self) -> int:
         """Tokens that a round may write."""
-        if self.num_draft_tokens == AS_MANY_AS_PAY:
-            return MOST_DRAFT_TOKENS + 1
+        if self.num_draft_tokens == limits.AS_MANY_AS_PAY:
+            return limits.MOST_DRAFT_TOKENS + 1
         return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth, len(self.tree_parents)) + 1
 
 

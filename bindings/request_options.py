@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._ffi import ffi, lib
+from .library import ffi, lib
 from .masks import MaskCall
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pilotfish.bindings import errors
 
-from ._ffi import ffi, lib
+from .library import ffi, lib
 
 EXCEPTIONS: dict[int, type[errors.PilotfishError]] = {
     lib.PF_INVALID_ARGUMENT: errors.InvalidArgumentError,

@@ -38,13 +38,12 @@ INPUTS = (
 )
 ATTENTION_INPUTS = ("position_ids", "seq_starts", "context_lens", "block_table", "tree_mask")
 CACHE_AXES = ("num_blocks", "block_size", "num_kv_heads", "head_dim")
-CACHE_DTYPES = ("f16", "f32", "bf16", "int8", "fp8")
-SCALED_CACHE_DTYPES = ("int8", "fp8")
+CACHE_DTYPES = ("f16", "f32", "int8")
 
 
 def cache_port(name: str, dtype: str, num_kv_heads: int, head_dim: int) -> Port:
-    """A cache input; int8 and fp8 have a scale of two bytes for each slot and head."""
-    width = head_dim + 2 if dtype in SCALED_CACHE_DTYPES else head_dim
+    """A cache input; int8 has a scale of two bytes for each slot and head."""
+    width = head_dim + 2 if dtype == "int8" else head_dim
     return Port(name, cache_element(dtype), (*CACHE_AXES[:2], num_kv_heads, width))
 
 

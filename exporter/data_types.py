@@ -10,6 +10,4 @@ DATA_TYPES = {
     "u8": ir.DataType.UINT8,
     "f32": ir.DataType.FLOAT,
     "f16": ir.DataType.FLOAT16,
-    "bf16": ir.DataType.BFLOAT16,
-    "fp8": ir.DataType.FLOAT8E4M3FN,
 }

@@ -60,7 +60,7 @@ class ExportOptions:
         GGUF file), or DEFAULT_FORMATS where its weights are plain.
     head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
         in the target's format, except for an output layer where another head_format is given.
-    cache_dtype: "f16", "f32", "bf16", "int8" or "fp8", the type of the key and value caches.
+    cache_dtype: "f16", "f32" or "int8", the type of the key and value caches.
     draft_vocab, head_vocab: the draft, and the head, scores so many ids only; None scores all.
     draft_vocab_text: a text file whose most frequent tokens these ids are; None takes the first ids, as byte-pair
         tokenizers number tokens by frequency.

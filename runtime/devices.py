@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pilotfish.bindings import Device, InvalidArgumentError
+from pilotfish.bindings import Device, InvalidArgumentError, limits
 
 from .option_checks import shown
 
-MOST_DEVICE = 1024  # the library's own limit
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 
 
@@ -30,7 +29,7 @@ def parse_device(name: str) -> NamedDevice:
     if isinstance(name, str) and name == "cpu":
         return NamedDevice(Device.CPU, 0)
     match = _CUDA.fullmatch(name) if isinstance(name, str) else None
-    if match and (number := int(match[1] or 0)) <= MOST_DEVICE:
+    if match and (number := int(match[1] or 0)) <= limits.MOST_DEVICE_INDEX:
         return NamedDevice(Device.CUDA, number)
     raise InvalidArgumentError(
         f"device is {shown(name)}, must be 'cpu', 'cuda' or, to choose one of several GPUs, 'cuda:1'"

@@ -6,14 +6,13 @@ import json
 import operator
 from dataclasses import dataclass
 
-from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 
 from .option_checks import check_int, shown
 
 DYNAMIC = "dynamic"
 MEDUSA = "medusa"
-DEFAULT_TREE_DEPTH = 6
-DEFAULT_TREE_NODES = 15  # with the token before them 16 rows
+MOST_CHOICES = 15  # of a tree that a bundle has; with the token before them 16 rows
 Choices = tuple[tuple[int, ...], ...]  # paths of ranks: (1, 0) is the likeliest token after the second likeliest
 
 
@@ -56,7 +55,7 @@ def parse_tree(
     Args:
         tree: children of each token, level by level, or "dynamic"; "medusa" or a JSON list of Medusa's choices.
         nodes: tokens of a dynamic tree; None takes all that the engine has room for.
-        depth: levels of a dynamic tree; None takes 6.
+        depth: levels of a dynamic tree; None takes the library's number, or as many as it has tokens.
         max_draft_tokens: what the engine has room for.
         medusa: the choices that "medusa" stands for.
 
@@ -73,7 +72,7 @@ def parse_tree(
     if tree == DYNAMIC:
         nodes = max_draft_tokens if nodes is None else nodes
         check_int("tree_nodes", nodes, 1, max_draft_tokens)
-        depth = min(DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
+        depth = min(limits.DEFAULT_TREE_DEPTH, nodes) if depth is None else depth
         check_int("tree_depth", depth, 1, nodes)
         return DraftTree(nodes=nodes, depth=depth)
     shape = _parse_fixed(tree, medusa)
@@ -86,11 +85,11 @@ def parse_tree(
 
 
 def room_for(tree: str | None, nodes: int | None) -> int:
-    """Tokens a round that an engine needs room for, with 15 for a dynamic tree that names no number; 0 for a chain."""
+    """Tokens a round that an engine needs room for; 0 where it says none: a chain, or a dynamic tree without nodes."""
     if tree is None:
         return 0
     if tree == DYNAMIC:
-        return DEFAULT_TREE_NODES if nodes is None else nodes
+        return nodes or 0
     shape = _parse_fixed(tree, MEDUSA_CHOICES)  # a bundle's own tree has no more
     return len(shape.parents) or count_tokens(shape.widths)
 
@@ -116,8 +115,8 @@ def _parse_fixed(tree: str, medusa: Choices) -> DraftTree:
     if tree.startswith("["):
         return DraftTree(parents=_parents(tree, _parse_choices(tree)))
     widths = _parse_widths(tree)
-    if (num_tokens := count_tokens(widths)) > MOST_DRAFT_TOKENS:
-        raise InvalidArgumentError(f"tree {tree} has {num_tokens} tokens, must have at most {MOST_DRAFT_TOKENS}")
+    if (num_tokens := count_tokens(widths)) > limits.MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree {tree} has {num_tokens} tokens, must have at most {limits.MOST_DRAFT_TOKENS}")
     return DraftTree(widths=widths)
 
 
@@ -125,10 +124,10 @@ def check_choices(choices: Choices) -> None:
     """Whether they are a tree that a bundle can have.
 
     Raises:
-        InvalidArgumentError: a path without its parent or elder sibling, or more than DEFAULT_TREE_NODES.
+        InvalidArgumentError: a path without its parent or elder sibling, or more than MOST_CHOICES.
     """
-    if len(choices) > DEFAULT_TREE_NODES:
-        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have at most {DEFAULT_TREE_NODES}")
+    if len(choices) > MOST_CHOICES:
+        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have at most {MOST_CHOICES}")
     _parents(json.dumps(choices), choices)
 
 
@@ -139,8 +138,8 @@ def _parse_choices(tree: str) -> Choices:
         raise InvalidArgumentError(
             f'tree is {shown(tree)}, must be a list of paths of ranks, such as "[[0], [1], [0, 0]]"'
         ) from error
-    if not 1 <= len(choices) <= MOST_DRAFT_TOKENS:
-        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {MOST_DRAFT_TOKENS}")
+    if not 1 <= len(choices) <= limits.MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(choices)} choices, must have 1 to {limits.MOST_DRAFT_TOKENS}")
     return choices
 
 
@@ -161,10 +160,10 @@ def _parents(tree: str, choices: Choices) -> tuple[int, ...]:
 
 def _parse_widths(tree: str) -> tuple[int, ...]:
     parts = tree.split("-")
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= MOST_DRAFT_TOKENS for part in parts):
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:3]) <= limits.MOST_DRAFT_TOKENS for part in parts):
         raise InvalidArgumentError(
             f'tree is {shown(tree)}, must be "{DYNAMIC}" or the children of each level, such as "3-2-2-1"'
         )
-    if len(parts) > MOST_DRAFT_TOKENS:
-        raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {MOST_DRAFT_TOKENS}")
+    if len(parts) > limits.MOST_DRAFT_TOKENS:
+        raise InvalidArgumentError(f"tree has {len(parts)} levels, must have at most {limits.MOST_DRAFT_TOKENS}")
     return tuple(int(part) for part in parts)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls
+from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
 
 from .async_stream import AsyncTokenStream
 from .batch import run_batch
 from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
-from .engine_options import DEFAULT_MAX_DRAFT_TOKENS, engine_options
+from .engine_options import engine_options
 from .manifest import Manifest, read_manifest
 from .messages import check_messages
 from .option_checks import check_flag, check_int, check_sequence, prompt_array, require
 from .options import INT32_MAX, GenerateKeywords, GenerateOptions
 from .ort import ort_for
-from .rounds import MOST_TOGETHER, Rounds
-from .speculation import SpeculationArguments
+from .rounds import Rounds
+from .speculation import DEFAULT_ACCEPTANCE, DEFAULT_CALIBRATION, SpeculationArguments
 from .stop_strings import with_special_stops
 from .structured import Constraints
 from .token_stream import TokenStream
@@ -56,14 +56,14 @@ class Engine:
         threads: int | None = None,
         memory_budget: int | str | None = None,
         max_context: int | None = None,
-        max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
-        num_sequences: int = 1,
+        max_draft_tokens: int = limits.ENGINE.max_draft_tokens,
+        num_sequences: int = limits.ENGINE.num_sequences,
         prefill_chunk: int | None = None,
-        calibration: str = "kept",
+        calibration: str = DEFAULT_CALIBRATION,
         draft_window: int | None = None,
         lookup_store: str | Path | None = None,
         lookup_store_size: int | str | None = None,
-        acceptance: str = "equal",
+        acceptance: str = DEFAULT_ACCEPTANCE,
     ) -> None:
         """Check and load a bundle folder.
 
@@ -109,7 +109,7 @@ class Engine:
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
-        self._rounds = Rounds(min(num_sequences, MOST_TOGETHER) if options.device is Device.CPU else 1)
+        self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER) if options.device is Device.CPU else 1)
         self._lock = self._rounds.lock
         special = self._tokenizer.special_tokens()
         self._chat_template = ChatTemplate(self._manifest.chat_template, special)

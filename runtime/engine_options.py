@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import MOST_DRAFT_TOKENS, EngineInfo, EngineOptions, calls
+from pilotfish.bindings import EngineInfo, EngineOptions, calls, limits
 
 from .devices import parse_device
 from .manifest import read_manifest
 from .memory import parse_bytes
 from .option_checks import check_int
-from .speculation import SpeculationArguments
+from .speculation import DEFAULT_ACCEPTANCE, SpeculationArguments
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-DEFAULT_MAX_DRAFT_TOKENS = 8
-# The library's own limits, of native/src/engine/options.cpp.
-MOST_THREADS = 1024
-MOST_CONTEXT = 2**22
-MOST_CHUNK = 4096
-MOST_SEQUENCES = 1024
 
 
 def memory_plan(
@@ -29,10 +22,10 @@ def memory_plan(
     device: str = "cpu",
     memory_budget: int | str | None = None,
     max_context: int | None = None,
-    max_draft_tokens: int = DEFAULT_MAX_DRAFT_TOKENS,
-    num_sequences: int = 1,
+    max_draft_tokens: int = limits.ENGINE.max_draft_tokens,
+    num_sequences: int = limits.ENGINE.num_sequences,
     prefill_chunk: int | None = None,
-    acceptance: str = "equal",
+    acceptance: str = DEFAULT_ACCEPTANCE,
 ) -> EngineInfo:
     """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
     read_manifest(bundle)
@@ -63,16 +56,16 @@ def engine_options(
     speculation: SpeculationArguments | None = None,
 ) -> EngineOptions:
     """The C options of Engine's arguments, within the limits that the library has."""
-    limits = {
-        "threads": (threads, MOST_THREADS),
-        "max_context": (max_context, MOST_CONTEXT),
-        "prefill_chunk": (prefill_chunk, MOST_CHUNK),
+    bounded = {
+        "threads": (threads, limits.MOST_THREADS),
+        "max_context": (max_context, limits.MOST_CONTEXT),
+        "prefill_chunk": (prefill_chunk, limits.MOST_PREFILL_CHUNK),
     }
-    for name, (value, most) in limits.items():
+    for name, (value, most) in bounded.items():
         if value is not None:
             check_int(name, value, 1, most)
-    check_int("max_draft_tokens", max_draft_tokens, 0, MOST_DRAFT_TOKENS)
-    check_int("num_sequences", num_sequences, 1, MOST_SEQUENCES)
+    check_int("max_draft_tokens", max_draft_tokens, 0, limits.MOST_DRAFT_TOKENS)
+    check_int("num_sequences", num_sequences, 1, limits.MOST_SEQUENCES)
     speculation = speculation or SpeculationArguments()
     kind, number = parse_device(device)
     return EngineOptions(

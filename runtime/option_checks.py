@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-LEAST_TEMPERATURE = 1e-37  # a smaller one is greedy: a 32-bit float cannot hold what logits would be divided to
-MAX_TEMPERATURE = 100
 _MOST_SHOWN = 200
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -36,7 +34,7 @@ def as_float32(value: float) -> float:
 
 def is_greedy(temperature: float) -> bool:
     """Whether nothing is drawn at this temperature."""
-    return as_float32(temperature) < as_float32(LEAST_TEMPERATURE)
+    return as_float32(temperature) < limits.LEAST_TEMPERATURE
 
 
 def prompt_array(ids: Sequence[int], num_ids: int) -> NDArray[np.int32]:

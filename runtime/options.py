@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pilotfish.bindings import AS_MANY_AS_PAY, MOST_DRAFT_TOKENS, DraftSource, InvalidArgumentError, RequestOptions
+from pilotfish.bindings import DraftSource, InvalidArgumentError, RequestOptions, limits
 
 from .draft_tree import MEDUSA_CHOICES, parse_tree
 from .option_checks import (
-    MAX_TEMPERATURE,
     check_encodable,
     check_flag,
     check_int,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from .draft_tree import Choices
 
 INT32_MAX = 2**31 - 1
-MOST_NEW_TOKENS = 2**22
 UINT64_MAX = 2**64 - 1
 SOURCES = {
     "auto": DraftSource.AUTO,
@@ -45,8 +43,7 @@ _SAME_IN_REQUESTS = (
     *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_window", "no_repeat_ngram_size"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 )
-MAX_PENALTY = 100
-MOST_LOGPROBS = 256
+_DEFAULTS = limits.GENERATE
 
 
 class GenerateKeywords(TypedDict, total=False):
@@ -97,7 +94,7 @@ class GenerateOptions:
         TypeError: an option that does not exist.
     """
 
-    max_new_tokens: int = 256
+    max_new_tokens: int = _DEFAULTS.max_new_tokens
     """Tokens to generate at most, at least 1."""
     source: str = "auto"
     """Where drafted tokens come from: "draft" is the bundle's draft model, "head" its head on the target's hidden
@@ -107,27 +104,27 @@ class GenerateOptions:
     """Tokens drafted a round, whatever they cost; 0 decodes plainly. None: each round as many as pay off, up to the
     engine's max_draft_tokens. A number with the source "auto" is the draft model's, or the head's where there is no
     draft model. A head drafts no more levels than it has predictions for."""
-    temperature: float = 0.0
+    temperature: float = _DEFAULTS.temperature
     """Below 1e-37 it is greedy; otherwise logits are divided by it."""
-    top_k: int = 0
+    top_k: int = _DEFAULTS.top_k
     """Keep the k likeliest tokens; 0 is off."""
-    top_p: float = 1.0
+    top_p: float = _DEFAULTS.top_p
     """Keep the likeliest tokens that together reach this probability, in (0, 1]; 1 is off."""
-    min_p: float = 0.0
+    min_p: float = _DEFAULTS.min_p
     """Keep tokens at least this fraction as likely as the likeliest, in [0, 1); 0 is off."""
-    typical_p: float = 1.0
+    typical_p: float = _DEFAULTS.typical_p
     """Keep the tokens whose surprise is nearest to the entropy until they reach this probability, in (0, 1]; 1 is
     off."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = _DEFAULTS.repetition_penalty
     """Scores above zero of tokens that occurred, in prompt or output, are divided by it, those below multiplied, in
     (0, 100]; 1 is off."""
-    presence_penalty: float = 0.0
+    presence_penalty: float = _DEFAULTS.presence_penalty
     """Subtracted from the scores of tokens that were generated, in [-100, 100]; 0 is off. The prompt does not count."""
-    frequency_penalty: float = 0.0
+    frequency_penalty: float = _DEFAULTS.frequency_penalty
     """Subtracted once for each time that a token was generated, in [-100, 100]; 0 is off."""
-    penalty_window: int = 0
+    penalty_window: int = _DEFAULTS.penalty_window
     """How many of the last tokens, prompt included, penalties look at; 0 is all."""
-    no_repeat_ngram_size: int = 0
+    no_repeat_ngram_size: int = _DEFAULTS.no_repeat_ngram_size
     """No n-gram of this size occurs twice in prompt and output; 0 is off."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     """Added to the scores of token ids; -inf bans one."""
@@ -135,18 +132,18 @@ class GenerateOptions:
     """Same seed, options, bundle and build: same tokens, whatever drafts. The token at a position is the one with the
     largest log-probability plus Gumbel noise of seed, position and token id. None draws a fresh seed; greedy decoding
     ignores it."""
-    min_new_tokens: int = 0
+    min_new_tokens: int = _DEFAULTS.min_new_tokens
     """Nothing ends the text before so many tokens: end-of-text ids and stop_ids are banned, stop strings ignored."""
     stop: str | Sequence[str] = ()
     """Strings that end the text; they are cut off, also when they span tokens. One that spells a special token, as
     "<|im_start|>" does, ends it at that token too, as its id among stop_ids would."""
     stop_ids: Sequence[int] = ()
     """Token ids that end the text, beside the bundle's own end-of-text ids."""
-    ignore_eos: bool = False
+    ignore_eos: bool = _DEFAULTS.ignore_eos
     """Go on after the bundle's end-of-text ids."""
-    logprobs: int = 0
+    logprobs: int = _DEFAULTS.num_top_logprobs
     """So many likeliest ids are reported with each token, with their log-probabilities, 0..256."""
-    echo: bool = False
+    echo: bool = _DEFAULTS.echo
     """The prompt's tokens come first, as events with their log-probabilities; the first one has none (NaN). The prompt
     then runs a few tokens at a time, which is slow."""
     json_schema: Mapping[str, Any] | str | None = None
@@ -158,7 +155,7 @@ class GenerateOptions:
     grammar: str | None = None
     """The text is of this context-free grammar, in llguidance's variant of Lark. Text is never spelled with special
     tokens; a rule may name one, as in <|im_start|>."""
-    reuse_prefix: bool = True
+    reuse_prefix: bool = _DEFAULTS.reuse_prefix
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
     """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
@@ -178,7 +175,7 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         """Check every range."""
-        check_int("max_new_tokens", self.max_new_tokens, 1, MOST_NEW_TOKENS)
+        check_int("max_new_tokens", self.max_new_tokens, 1, limits.MOST_CONTEXT)
         check_int("min_new_tokens", self.min_new_tokens, 0, INT32_MAX)
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidArgumentError(
@@ -186,10 +183,10 @@ class GenerateOptions:
             )
         require("source", self.source, isinstance(self.source, str) and self.source in SOURCES, ", ".join(SOURCES))
         if self.num_draft_tokens is not None:
-            check_int("num_draft_tokens", self.num_draft_tokens, 0, MOST_DRAFT_TOKENS)
+            check_int("num_draft_tokens", self.num_draft_tokens, 0, limits.MOST_DRAFT_TOKENS)
         if self.seed is not None:
             check_int("seed", self.seed, 0, UINT64_MAX)
-        check_int("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        check_int("logprobs", self.logprobs, 0, limits.MOST_TOP_LOGPROBS)
         for name in ("ignore_eos", "echo", "reuse_prefix", "explain"):
             check_flag(name, getattr(self, name))
         self._check_filters()
@@ -199,16 +196,18 @@ class GenerateOptions:
         check_drafting(self)
 
     def _check_filters(self) -> None:
-        require_number("temperature", self.temperature, "0 (greedy) to 100", lambda x: 0 <= x <= MAX_TEMPERATURE)
+        most = limits.MOST_TEMPERATURE
+        require_number("temperature", self.temperature, f"0 (greedy) to {most}", lambda x: 0 <= x <= most)
         check_int("top_k", self.top_k, 0, INT32_MAX)
         require_number("top_p", self.top_p, "in (0, 1]", lambda x: 0 < x <= 1)
         require_number("min_p", self.min_p, "in [0, 1)", lambda x: 0 <= x < 1)
         require_number("typical_p", self.typical_p, "in (0, 1]", lambda x: 0 < x <= 1)
 
     def _check_processors(self) -> None:
-        require_number("repetition_penalty", self.repetition_penalty, "in (0, 100]", lambda x: 0 < x <= MAX_PENALTY)
+        most = limits.MOST_PENALTY
+        require_number("repetition_penalty", self.repetition_penalty, f"in (0, {most}]", lambda x: 0 < x <= most)
         for name in ("presence_penalty", "frequency_penalty"):
-            require_number(name, getattr(self, name), "in [-100, 100]", lambda x: abs(x) <= MAX_PENALTY)
+            require_number(name, getattr(self, name), f"in [-{most}, {most}]", lambda x: abs(x) <= most)
         check_int("penalty_window", self.penalty_window, 0, INT32_MAX)
         check_int("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, INT32_MAX)
         if not isinstance(self.logit_bias, Mapping):
@@ -264,7 +263,7 @@ class GenerateOptions:
         """
         shape = (self.tree, self.tree_nodes, self.tree_depth)
         tree = parse_tree(*shape, max_draft_tokens=max_draft_tokens, medusa=medusa or MEDUSA_CHOICES)
-        num_draft_tokens = AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
+        num_draft_tokens = limits.AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
         check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
@@ -272,7 +271,7 @@ class GenerateOptions:
         return RequestOptions(
             **{name: getattr(self, name) for name in _SAME_IN_REQUESTS},
             num_draft_tokens=num_draft_tokens,
-            seed=secrets.randbits(64) if self.seed is None else int(self.seed),
+            seed=secrets.randbits(UINT64_MAX.bit_length()) if self.seed is None else int(self.seed),
             stop_ids=tuple(self.stop_ids),
             draft_source=SOURCES[self.source],
             logit_bias=tuple(self.logit_bias.items()),

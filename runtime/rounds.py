@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-MOST_TOGETHER = 16  # of max_together() in native/src/engine/options.cpp
-
 # Who had a part in the last pass is waited for: a thread hands its tokens on and comes back. So long at most, or so
 # much of what that pass took, since it may have other things to do.
 _LEAST_PATIENCE_SECONDS = 0.0005

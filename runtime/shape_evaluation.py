@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import Model
 
 from .draft_evaluation import ALL
-from .draft_tree import DEFAULT_TREE_NODES, MEDUSA_CHOICES
+from .draft_tree import MEDUSA_CHOICES, MOST_CHOICES
 from .options import GenerateKeywords
 from .tree_search import SearchedTree, search_tree
 
@@ -61,7 +61,7 @@ def shapes_of(engine: Engine, source: str) -> dict[str, GenerateKeywords]:
     chains = _CHAINS[source]
     deepest = (head.num_predictions if head else 0) or max(chains)
     shapes = {f"chain of {k}": GenerateKeywords(num_draft_tokens=k) for k in sorted({*chains, deepest}) if k <= deepest}
-    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=DEFAULT_TREE_NODES)
+    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=MOST_CHOICES)
     if head and head.kind == "medusa" and deepest >= max(map(len, MEDUSA_CHOICES)):
         shapes["usual tree"] = GenerateKeywords(tree=json.dumps(MEDUSA_CHOICES))
     if head and head.tree:
@@ -75,7 +75,7 @@ def evaluate_shapes(
 ) -> tuple[SourceScores, ...]:
     """Answers every prompt plainly and with every shape of a source; calls `on_step` after each prompt.
 
-    The engine must have room for DEFAULT_TREE_NODES drafted tokens. ``common`` says how long the answers are and how
+    The engine must have room for MOST_CHOICES drafted tokens. ``common`` says how long the answers are and how
     their tokens are chosen.
     """
     shapes = {"plain": common | GenerateKeywords(num_draft_tokens=0)} | {
@@ -96,7 +96,7 @@ def find_tree(
 ) -> tuple[SearchedTree, int]:
     """Searches the tree of a bundle's Medusa heads; also how many of its choices give most tokens a second here.
 
-    Calls `on_step` SEARCH_PASSES times for each prompt. The engine needs room for DEFAULT_TREE_NODES drafted tokens.
+    Calls `on_step` SEARCH_PASSES times for each prompt. The engine needs room for MOST_CHOICES drafted tokens.
     """
     head = engine.manifest.head
     assert head is not None  # noqa: S101
@@ -107,7 +107,7 @@ def find_tree(
             yield _answer(engine, prompt, options).rounds
             on_step()
 
-    searched = search_tree(measure, head.num_predictions, DEFAULT_TREE_NODES, SEARCH_PASSES)
+    searched = search_tree(measure, head.num_predictions, MOST_CHOICES, SEARCH_PASSES)
     context = sum(len(prompt.ids) for prompt in prompts) // len(prompts) + new_tokens // 2
     drafting = engine.pass_cost(1, context=context, model=Model.HEAD)
     return searched, searched.best_size(lambda size: drafting + engine.pass_cost(size + 1, context=context))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import MOST_DRAFT_TOKENS, InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 
 from .draft_tree import DYNAMIC, check_tree_type, parse_tree
 from .option_checks import (
@@ -31,7 +31,7 @@ def check_drafting(options: GenerateOptions) -> None:
         raise InvalidArgumentError(f"tree is {shown(options.tree)} and num_draft_tokens {count}: give one")
     if options.source == "plain" and count:
         raise InvalidArgumentError(f"num_draft_tokens is {count}, but the source 'plain' drafts nothing")
-    parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=MOST_DRAFT_TOKENS)
+    parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=limits.MOST_DRAFT_TOKENS)
     _check_typical(options)
 
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from pilotfish.bindings import Acceptance, Calibration, InvalidArgumentError
+from pilotfish.bindings import Acceptance, Calibration, InvalidArgumentError, limits
 
 from .files import why_not_writable
 from .memory import parse_bytes
 from .option_checks import check_int, check_path, require, shown
 
-LEAST_WINDOW = 64
-MOST_WINDOW = 2**22
-LEAST_STORE_BYTES = 2**12
-MOST_STORE_BYTES = 2**30
 CALIBRATIONS = tuple(mode.name.lower() for mode in Calibration)
 ACCEPTANCES = tuple(rule.name.lower() for rule in Acceptance)
+DEFAULT_CALIBRATION = Calibration(limits.ENGINE.calibration).name.lower()
+DEFAULT_ACCEPTANCE = Acceptance(limits.ENGINE.acceptance).name.lower()
+REJECTION = Acceptance.REJECTION.name.lower()
 
 
 class SpeculationOptions(TypedDict):
@@ -36,11 +35,11 @@ class SpeculationOptions(TypedDict):
 class SpeculationArguments:
     """Arguments of Engine as they are given."""
 
-    calibration: str = "kept"
+    calibration: str = DEFAULT_CALIBRATION
     draft_window: int | None = None
     lookup_store: str | Path | None = None
     lookup_store_size: int | str | None = None
-    acceptance: str = "equal"
+    acceptance: str = DEFAULT_ACCEPTANCE
 
     def options(self) -> SpeculationOptions:
         """As the library takes them.
@@ -54,14 +53,13 @@ class SpeculationArguments:
                 raise InvalidArgumentError(f"{name} is {shown(value)}, must be one of {', '.join(names)}")
         window = self.draft_window
         if window is not None:
-            check_int("draft_window", window, 0, MOST_WINDOW)
-            limit = f"0 or in {LEAST_WINDOW}..{MOST_WINDOW}"
-            require("draft_window", window, window == 0 or window >= LEAST_WINDOW, limit)
+            least, most = limits.LEAST_DRAFT_WINDOW, limits.MOST_CONTEXT
+            check_int("draft_window", window, 0, most)
+            require("draft_window", window, window == 0 or window >= least, f"0 or in {least}..{most}")
         size = None if self.lookup_store_size is None else parse_bytes(self.lookup_store_size)
-        if size is not None and not LEAST_STORE_BYTES <= size <= MOST_STORE_BYTES:
-            raise InvalidArgumentError(
-                f"lookup_store_size is {size}, must be in {LEAST_STORE_BYTES}..{MOST_STORE_BYTES} bytes"
-            )
+        least, most = limits.LEAST_LOOKUP_STORE_BYTES, limits.MOST_LOOKUP_STORE_BYTES
+        if size is not None and not least <= size <= most:
+            raise InvalidArgumentError(f"lookup_store_size is {size}, must be in {least}..{most} bytes")
         if size is not None and self.lookup_store is None:
             raise InvalidArgumentError(f"lookup_store_size is {size}, but no lookup_store is named")
         store = None if self.lookup_store is None else str(check_path("lookup_store", self.lookup_store, "a file"))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine import Engine
+from .speculation import DEFAULT_ACCEPTANCE, REJECTION
 from .verify_checks import (
     Amount,
     Check,
@@ -69,6 +70,7 @@ class VerifyOptions:
     device: str = "cpu"
     memory_budget: int | str | None = None
     max_context: int | None = None
+    acceptance: str = DEFAULT_ACCEPTANCE
 
 
 def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check], None]) -> Report:
@@ -95,7 +97,8 @@ def verify(bundle: str | Path, options: VerifyOptions, on_check: Callable[[Check
             run(shared_pass_checks(engine, prompts, source, options.amount))
         for source in sources:
             run(rollback_checks(engine, prompts, source, options.amount))
-        run(sampling_checks(engine, prompts, sources, options.amount))
+        drawn = options.acceptance == REJECTION
+        run(sampling_checks(engine, prompts, sources, options.amount, are_drawn=drawn))
         if not engine.info.has_draft:
             notes.append("the bundle has no draft: only sources that need none were verified")
     with (
@@ -141,6 +144,7 @@ def _open(bundle: str | Path, options: VerifyOptions) -> Engine:
         threads=options.threads,
         memory_budget=options.memory_budget,
         max_context=options.max_context,
+        acceptance=options.acceptance,
         max_draft_tokens=MAX_DRAFT_TOKENS,
         num_sequences=2,
     )

@@ -185,11 +185,19 @@ def distribution_check(
     return Check(f"distribution: {sampling.name}", source.name, passed, detail)
 
 
-def sampling_checks(engine: Engine, prompts: Prompts, sources: Sequence[Source], amount: Amount) -> Iterator[Check]:
-    """With every sampling plain decoding follows the exact distribution, and every source repeats its tokens."""
+def sampling_checks(
+    engine: Engine, prompts: Prompts, sources: Sequence[Source], amount: Amount, *, are_drawn: bool = False
+) -> Iterator[Check]:
+    """With every sampling plain decoding follows the exact distribution, and every source repeats its tokens.
+
+    Where drafts are accepted by rejection, `are_drawn`, sources of a fixed shape follow the distribution instead.
+    """
+    drawn = [source for source in sources if are_drawn and source.is_drawn]
+    sources = [source for source in sources if source not in drawn]
     for sampling in SAMPLINGS:
-        plain_source = Source("plain", PLAIN)
-        yield distribution_check(engine, prompts, plain_source, sampling, amount, num_checks=len(SAMPLINGS))
+        for source in (Source("plain", PLAIN), *drawn):
+            num_checks = len(SAMPLINGS) * (1 + len(drawn))
+            yield distribution_check(engine, prompts, source, sampling, amount, num_checks=num_checks)
         plain = [
             (prompt, _sampled(engine, prompt, PLAIN | sampling.options, amount, index))
             for index, prompt in enumerate(prompts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .draft_tree import DYNAMIC
 from .options import GenerateKeywords
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Source:
     def is_fixed(self) -> bool:
         """Whether it drafts so many tokens whatever they cost; otherwise as many as pay, which may be none."""
         return bool({"num_draft_tokens", "tree"} & self.options.keys())
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its tokens are drawn where drafts are accepted by rejection, so that the text is not plain's."""
+        return self.is_fixed and self.options.get("tree") != DYNAMIC and self.options.get("source") != "lookup"
 
 
 @dataclass(frozen=True, slots=True)

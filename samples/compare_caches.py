@@ -1,8 +1,8 @@
 """What a bundle's type of cache costs: logits and greedy text of bundles that differ in it, against the first one's.
 
-    for dtype in f32 f16 bf16 int8 fp8; do
+    for dtype in f32 f16 int8; do
         pilotfish export TARGET --linear f16 --embedding f16 --lm-head f16 --cache-dtype $dtype --out build/$dtype; done
-    python samples/compare_caches.py build/f32 build/f16 build/bf16 build/int8 build/fp8 --prompts PROMPTS.jsonl
+    python samples/compare_caches.py build/f32 build/f16 build/int8 --prompts PROMPTS.jsonl
 
 Weights of f16 show the cache's rounding alone: beside integer weights activations are rounded to 8 bits, and what a
 bit of the cache changes there is as much again. Logits are compared over prompts and the first bundle's greedy text.

@@ -78,7 +78,7 @@ def self_bundle(pairs: Pairs) -> Path:
 @pytest.fixture(scope="session")
 def cache_bundles(pairs: Pairs, tiny_bundle: Path) -> dict[str, Path]:
     """The tiny pair by the type of its caches."""
-    return {"f16": tiny_bundle, **{dtype: pairs(dtype) for dtype in ("f32", "bf16", "int8", "fp8")}}
+    return {"f16": tiny_bundle, **{dtype: pairs(dtype) for dtype in ("f32", "int8")}}
 
 
 @pytest.fixture(scope="session")

@@ -92,8 +92,7 @@ set(pilotfish_engine_sources
   src/round/round.cpp
   src/round/prompt.cpp
   src/round/device_outcome.cpp
-  src/round/verify_on_device.cpp
-  src/sampling/process_logits.cpp)
+  src/round/verify_on_device.cpp)
 # GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised ones.
 set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
 set_source_files_properties(src/sampling/row_math.cpp src/sampling/shared_noise.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
@@ -122,6 +121,8 @@ set(pilotfish_engine_tests
   lookup_store_test
   manifest_test
   memory_plan_test
+  option_combinations_test
+  options_test
   ort_test
   prefix_cache_test
   random_stream_test

@@ -9,7 +9,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${ffi_header}")
 file(READ "${ffi_header}" declarations)
 string(REGEX REPLACE ".*/\\* cdef:begin[^\n]*\n(.*)/\\* cdef:end.*" "\\1" declarations "${declarations}")
 string(REPLACE "PF_API " "" declarations "${declarations}")
-string(APPEND declarations "static char *const PF_VERSION;\n")
+string(APPEND declarations "static char *const PF_VERSION;\nstatic const float PF_LEAST_TEMPERATURE;\n")
 # The pf_mask_callback through which a Python function answers; bindings/masks.py defines it.
 string(APPEND declarations "extern \"Python\" int32_t pf_python_mask(void*, const int32_t*, size_t, uint32_t*);\n")
 file(CONFIGURE OUTPUT "${ffi_dir}/pilotfish.cdef" CONTENT "${declarations}" @ONLY)

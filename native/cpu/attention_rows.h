@@ -9,7 +9,6 @@
 #include "float16.h"
 #include "rms_norm.h"
 #include "simd.h"
-#include "small_floats.h"
 
 namespace pilotfish::PILOTFISH_SIMD {
 
@@ -40,7 +39,6 @@ inline void rotate_head(const AttentionShape& shape, const float* cos, const flo
 
 // Writes a head as multiples of its scale, and the scale: the largest magnitude divided by that of an element, as f16,
 // at most f16's largest number; NaN where the head holds one.
-template <CacheType kType>
 inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8_t* scale_out) {
   int32_t most_bits = 0;  // magnitudes' bits are ordered like these, with NaN above infinity
   for (int64_t d = 0; d < head_dim; ++d) {
@@ -48,18 +46,14 @@ inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8
     most_bits = bits > most_bits ? bits : most_bits;
   }
   const float most = std::bit_cast<float>(most_bits);
-  const uint16_t scale = float_to_half((most > 65504.0f ? 65504.0f : most) / largest_element(kType));
+  const uint16_t scale = float_to_half((most > 65504.0f ? 65504.0f : most) / kLargestElement);
   std::memcpy(scale_out, &scale, sizeof scale);
   const float inverse = half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f;
-  if constexpr (kType == CacheType::kFp8) {
-    for (int64_t d = 0; d < head_dim; ++d) out[d] = float_to_fp8(head[d] * inverse);
-    return;
-  }
   for (int64_t d = 0; d < head_dim; d += kLanes) {
     const int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
     const Floats scaled = mul(load_first(head + d, count), broadcast(inverse));
     alignas(64) float integers[kLanes];
-    store(integers, round(min(max(scaled, broadcast(-127.0f)), broadcast(127.0f))));
+    store(integers, round(min(max(scaled, broadcast(-kLargestElement)), broadcast(kLargestElement))));
     for (int64_t i = 0; i < count; ++i) out[d + i] = static_cast<uint8_t>(static_cast<int>(integers[i]) + kByteOffset);
   }
 }
@@ -73,15 +67,10 @@ inline void write_cache(const KvPool& pool, void* cache, const CacheRow& row, co
   }
   if (has_scales(pool.type)) {
     auto* const bytes = static_cast<uint8_t*>(cache);
-    const auto write = pool.type == CacheType::kInt8 ? write_bytes<CacheType::kInt8> : write_bytes<CacheType::kFp8>;
-    return write(head, head_dim, bytes + row.at, bytes + row.scale_at);
+    return write_bytes(head, head_dim, bytes + row.at, bytes + row.scale_at);
   }
   uint16_t* const out = static_cast<uint16_t*>(cache) + row.at;
   int64_t d = 0;
-  if (pool.type == CacheType::kBf16) {
-    for (; d < head_dim; ++d) out[d] = float_to_bfloat(head[d]);
-    return;
-  }
   for (; d + kLanes <= head_dim; d += kLanes) store_halves(out + d, load(head + d));
   for (; d < head_dim; ++d) out[d] = float_to_half(head[d]);
 }

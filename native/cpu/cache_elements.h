@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attention_kernels.h"
+#include "float16.h"
 #include "simd.h"
-#include "small_floats.h"
 
 namespace pilotfish::PILOTFISH_SIMD {
 
@@ -25,24 +25,10 @@ struct CacheElement<CacheType::kF16> {
 };
 
 template <>
-struct CacheElement<CacheType::kBf16> {
-  using Stored = uint16_t;
-  static Floats load(const uint16_t* from) { return load_bfloats(from); }
-  static float one(uint16_t value) { return bfloat_to_float(value); }
-};
-
-template <>
 struct CacheElement<CacheType::kInt8> {
   using Stored = uint8_t;
   static Floats load(const uint8_t* from) { return sub(load_bytes(from), broadcast(kByteOffset)); }
   static float one(uint8_t value) { return static_cast<float>(value - kByteOffset); }
-};
-
-template <>
-struct CacheElement<CacheType::kFp8> {
-  using Stored = uint8_t;
-  static Floats load(const uint8_t* from) { return load_fp8(from); }
-  static float one(uint8_t value) { return fp8_to_float(value); }
 };
 
 // Calls work.operator()<type>().
@@ -53,12 +39,8 @@ inline void for_cache(CacheType type, const Work& work) {
       return work.template operator()<CacheType::kF16>();
     case CacheType::kF32:
       return work.template operator()<CacheType::kF32>();
-    case CacheType::kBf16:
-      return work.template operator()<CacheType::kBf16>();
     case CacheType::kInt8:
       return work.template operator()<CacheType::kInt8>();
-    case CacheType::kFp8:
-      return work.template operator()<CacheType::kFp8>();
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "small_floats.h"
+#include "float16.h"
 
 namespace pilotfish::avx2 {
 
@@ -39,23 +39,6 @@ inline void store_halves(uint16_t* to, Floats value) {
   const auto target = reinterpret_cast<__m128i*>(to);
   _mm_storeu_si128(target, _mm256_cvtps_ph(value.low, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(target + 1, _mm256_cvtps_ph(value.high, _MM_FROUND_TO_NEAREST_INT));
-}
-inline Floats load_bfloats(const uint16_t* from) {
-  const auto widened = [](const uint16_t* eight) {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(eight)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-  };
-  return {widened(from), widened(from + 8)};
-}
-// As fp8_to_float().
-inline Floats load_fp8(const uint8_t* from) {
-  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-  const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(wide, 8), _mm256_set1_epi16(INT16_MIN));
-  const __m256i magnitude = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(0x3f80));
-  const __m256i halves = _mm256_or_si256(sign, magnitude);
-  const __m256 unit = _mm256_set1_ps(kFp8OfHalf);
-  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), unit),
-          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), unit)};
 }
 inline Floats load_bytes(const uint8_t* from) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "small_floats.h"
+#include "float16.h"
 
 namespace pilotfish::avx512 {
 
@@ -26,17 +26,6 @@ inline Floats load_halves(const uint16_t* from) {
 }
 inline void store_halves(uint16_t* to, Floats value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-}
-inline Floats load_bfloats(const uint16_t* from) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-// As fp8_to_float().
-inline Floats load_fp8(const uint8_t* from) {
-  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-  const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(wide, 8), _mm256_set1_epi16(INT16_MIN));
-  const __m256i magnitude = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(0x3f80));
-  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(sign, magnitude)), _mm512_set1_ps(kFp8OfHalf));
 }
 inline Floats load_bytes(const uint8_t* from) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));

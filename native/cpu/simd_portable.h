@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "small_floats.h"
+#include "float16.h"
 
 namespace pilotfish::portable {
 
@@ -41,12 +41,6 @@ inline Floats load_halves(const uint16_t* from) {
 }
 inline void store_halves(uint16_t* to, Floats value) {
   for (int l = 0; l < 16; ++l) to[l] = float_to_half(value.lane[l]);
-}
-inline Floats load_bfloats(const uint16_t* from) {
-  return make([&](int l) { return bfloat_to_float(from[l]); });
-}
-inline Floats load_fp8(const uint8_t* from) {
-  return make([&](int l) { return fp8_to_float(from[l]); });
 }
 inline Floats load_bytes(const uint8_t* from) {
   return make([&](int l) { return static_cast<float>(from[l]); });

@@ -11,31 +11,17 @@ inline constexpr uint32_t kOnes = 0x3C003C00;  // two f16
 /// off the sums, by products with ones.
 inline constexpr float kByteOffset = 1152.0f;
 
-/// Two f16 from bytes 0 and 1, or 2 and 3, of a word: int8 with its offset, fp8 exactly.
-template <CacheType kType, int kHalf>
+/// Two f16 with their offset from bytes 0 and 1, or 2 and 3, of a word.
+template <int kHalf>
 __device__ __forceinline__ uint32_t halves_of(uint32_t word) {
-  if constexpr (kType == CacheType::kInt8) return __byte_perm(word, 0x64646464, kHalf == 0 ? 0x4140 : 0x4342);
-#if __CUDA_ARCH__ >= 890
-  uint32_t pair;
-  if constexpr (kHalf == 0) {
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }" : "=r"(pair) : "r"(word));
-  } else {
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high; }" : "=r"(pair) : "r"(word));
-  }
-  return pair;
-#else
-  const uint32_t upper = __byte_perm(word, 0, kHalf == 0 ? 0x1404 : 0x3424);  // each byte the upper one of a half
-  const uint32_t bits = (upper & 0x80008000) | (upper & 0x7F007F00) >> 1;     // f16's exponents are 8 more
-  const __half2 pair = __hmul2(reinterpret_cast<const __half2&>(bits), __float2half2_rn(256.0f));
-  return reinterpret_cast<const uint32_t&>(pair);
-#endif
+  return __byte_perm(word, 0x64646464, kHalf == 0 ? 0x4140 : 0x4342);
 }
 
 /// Sums of 16 queries' columns, for what int8 keys have too much: the lane's queries are x (y) and z (w).
 template <CacheType kType, int kDim, class Queries>
 __device__ __forceinline__ float4 sums_of_queries(const Queries& queries) {
   float4 sums = {};
-  if constexpr (kType == CacheType::kInt8) {
+  if constexpr (kHasScales<kType>) {
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
       uint32_t query[4];
@@ -49,7 +35,7 @@ __device__ __forceinline__ float4 sums_of_queries(const Queries& queries) {
 /// Takes off sums what `offsets`, sums of their other operand, are too much.
 template <CacheType kType>
 __device__ __forceinline__ void take_offset(const float4& offsets, float4& sums) {
-  if constexpr (kType != CacheType::kInt8) return;
+  if constexpr (!kHasScales<kType>) return;
   sums = make_float4(__fmaf_rn(-kByteOffset, offsets.x, sums.x), __fmaf_rn(-kByteOffset, offsets.y, sums.y),
                      __fmaf_rn(-kByteOffset, offsets.z, sums.z), __fmaf_rn(-kByteOffset, offsets.w, sums.w));
 }
@@ -67,7 +53,7 @@ __device__ __forceinline__ void score_bytes(const Queries& queries, const float4
     load_matrices(key, keys + step * 16);
 #pragma unroll
     for (int i = 0; i < kChunkKeys / 8; ++i) {
-      sums[i] = multiply(query, halves_of<kType, 0>(key[i]), halves_of<kType, 1>(key[i]), sums[i]);
+      sums[i] = multiply(query, halves_of<0>(key[i]), halves_of<1>(key[i]), sums[i]);
     }
   }
 #pragma unroll
@@ -80,10 +66,9 @@ __device__ __forceinline__ void score_bytes(const Queries& queries, const float4
 }
 
 /// Two f16 of one column from two keys' bytes of it and its neighbour, of which it is the first or the second.
-template <CacheType kType, int kColumn>
+template <int kColumn>
 __device__ __forceinline__ uint32_t column_of(uint32_t word) {
-  if constexpr (kType == CacheType::kInt8) return __byte_perm(word, 0x64646464, kColumn == 0 ? 0x4240 : 0x4341);
-  return halves_of<kType, kColumn>(__byte_perm(word, 0, 0x3120));
+  return __byte_perm(word, 0x64646464, kColumn == 0 ? 0x4240 : 0x4341);
 }
 
 /// Adds 16 weighted values of a slab of 32 columns. `values`: address of their rows. Transposed, a matrix of bytes
@@ -95,8 +80,8 @@ __device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t val
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t low = words[2 * i], high = words[2 * i + 1];
-    sums[2 * i] = multiply(weights, column_of<kType, 0>(low), column_of<kType, 0>(high), sums[2 * i]);
-    sums[2 * i + 1] = multiply(weights, column_of<kType, 1>(low), column_of<kType, 1>(high), sums[2 * i + 1]);
+    sums[2 * i] = multiply(weights, column_of<0>(low), column_of<0>(high), sums[2 * i]);
+    sums[2 * i + 1] = multiply(weights, column_of<1>(low), column_of<1>(high), sums[2 * i + 1]);
   }
 }
 

@@ -2,8 +2,6 @@
 // shared memory, and how they are written.
 #pragma once
 
-#include <type_traits>
-
 #include "attention_rows.cuh"
 #include "common.cuh"
 #include "kernels.h"
@@ -14,8 +12,6 @@ template <CacheType kType>
 inline constexpr int kElementBytes = element_bytes(kType);
 template <CacheType kType>
 inline constexpr bool kHasScales = has_scales(kType);
-template <CacheType kType>
-inline constexpr float kLargestElement = largest_element(kType);
 
 /// A row of the cache in shared memory, padded so that ldmatrix meets no bank twice. kDim is head_dim rounded up to
 /// what is compiled; the columns between are zero.
@@ -88,27 +84,11 @@ __device__ __forceinline__ void load_rows(const PagedAttention& a, const void* p
 
 /// Weights times scales of values are kept clear of what f16 rounds coarsely, and stay below its largest number.
 template <CacheType kType>
-inline constexpr float kWeightScale = kType == CacheType::kInt8  ? 64.0f
-                                      : kType == CacheType::kFp8 ? 256.0f
-                                                                 : 1.0f;
+inline constexpr float kWeightScale = kHasScales<kType> ? 64.0f : 1.0f;
 
-/// Two neighbours in what tensor cores multiply with the cache, queries and weights: bf16 beside bf16, else f16.
-template <CacheType kType>
-using Pair = std::conditional_t<kType == CacheType::kBf16, __nv_bfloat162, __half2>;
-
-__device__ __forceinline__ void round_to(__half2& pair, const float2& values) { pair = __float22half2_rn(values); }
-__device__ __forceinline__ void round_to(__nv_bfloat162& pair, const float2& values) {
-  pair = __float22bfloat162_rn(values);
-}
-
-/// Stores two neighbouring columns of a query, or of a row of elements of two bytes.
-template <CacheType kType>
+/// Stores two neighbouring columns of a query, or of a row of elements of two bytes, as f16.
 __device__ __forceinline__ void store_pair(uint16_t* target, const float2& values) {
-  if constexpr (kType == CacheType::kBf16) {
-    round_to(*reinterpret_cast<__nv_bfloat162*>(target), values);
-  } else {
-    *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
-  }
+  *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
 }
 
 /// Column of a query in shared memory, so that the four bytes of a key that ldmatrix gives a lane meet theirs.

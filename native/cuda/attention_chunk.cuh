@@ -2,6 +2,8 @@
 // of 16.
 #pragma once
 
+#include <type_traits>
+
 #include "attention_bytes.cuh"
 #include "attention_halves.cuh"
 
@@ -64,7 +66,7 @@ __device__ __forceinline__ void weigh(const Weights& weights, uint32_t values, i
 /// Adds up weights for what int8 values have too much.
 template <CacheType kType>
 __device__ __forceinline__ void add_weights(const Weights& weights, float4& sums) {
-  if constexpr (kType == CacheType::kInt8) sums = multiply(weights, kOnes, kOnes, sums);
+  if constexpr (kHasScales<kType>) sums = multiply(weights, kOnes, kOnes, sums);
 }
 
 /// What a lane has of a slab, of its query `half`: pieces of neighbouring columns.

@@ -152,14 +152,13 @@ class FreshHeads {
     }
     if (is_query) {
       auto* const target = reinterpret_cast<uint16_t*>(shared_ + place.target);
-      head.template for_each<Head<kDim>::kPadded>(lane_, [&](int column, const float2& values) {
-        store_pair<kType>(target + query_column<kType>(column), values);
-      });
+      head.template for_each<Head<kDim>::kPadded>(
+          lane_, [&](int column, const float2& values) { store_pair(target + query_column<kType>(column), values); });
       return;
     }
     __half scale = {};
     if constexpr (kHasScales<kType>) {
-      scale = head.template quantise<kType>();
+      scale = head.quantise();
       if (threadIdx.x % kWarpSize == 0) {
         Layout::scales(shared_, is_value)[place.key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
       }

@@ -1,15 +1,9 @@
-// Products with a cache of f16 or bf16 on tensor cores.
+// Products with a cache of f16 on tensor cores.
 #pragma once
 
 #include "attention_softmax.cuh"
 
 namespace pilotfish::cuda {
-
-template <CacheType kType>
-__device__ __forceinline__ float4 multiply_halves(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float4& c) {
-  if constexpr (kType == CacheType::kBf16) return multiply_bfloats(a, b0, b1, c);
-  return multiply(a, b0, b1, c);
-}
 
 /// sums[i] of 16 queries and keys 8 i to 8 i + 7 of a chunk. `keys`: address of its rows.
 template <CacheType kType, int kDim, class Queries>
@@ -25,8 +19,8 @@ __device__ __forceinline__ void score_halves(const Queries& queries, uint32_t ke
     for (int i = 0; i < kChunkKeys / 16; ++i) {
       uint32_t key[4];
       load_matrices(key, keys + i * 16 * kBytes + step * 32);
-      sums[2 * i] = multiply_halves<kType>(query, key[0], key[1], sums[2 * i]);
-      sums[2 * i + 1] = multiply_halves<kType>(query, key[2], key[3], sums[2 * i + 1]);
+      sums[2 * i] = multiply(query, key[0], key[1], sums[2 * i]);
+      sums[2 * i + 1] = multiply(query, key[2], key[3], sums[2 * i + 1]);
     }
   }
 }
@@ -39,8 +33,8 @@ __device__ __forceinline__ void weigh_halves(const Weights& weights, uint32_t va
   for (int i = 0; i < 2; ++i) {
     uint32_t value[4];
     load_matrices_transposed(value, values + i * 32);
-    sums[2 * i] = multiply_halves<kType>(weights, value[0], value[1], sums[2 * i]);
-    sums[2 * i + 1] = multiply_halves<kType>(weights, value[2], value[3], sums[2 * i + 1]);
+    sums[2 * i] = multiply(weights, value[0], value[1], sums[2 * i]);
+    sums[2 * i + 1] = multiply(weights, value[2], value[3], sums[2 * i + 1]);
   }
 }
 

@@ -2,8 +2,6 @@
 // columns, two by two beside each other: the pairs that rotate together, or their neighbours.
 #pragma once
 
-#include <cuda_fp8.h>
-
 #include "attention_cache.cuh"
 
 namespace pilotfish::cuda {
@@ -103,8 +101,7 @@ class Head {
     }
   }
 
-  /// Leaves the head as multiples of its scale, integers plus 128 for int8; its scale.
-  template <CacheType kType>
+  /// Leaves the head as multiples of its scale, integers plus 128; its scale.
   __device__ __half quantise() {
     float most = 0;
 #pragma unroll
@@ -116,14 +113,13 @@ class Head {
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
     }
-    const __half scale = saturated_half(__fdiv_rn(fminf(most, kMaxHalf), kLargestElement<kType>));
+    const __half scale = saturated_half(__fdiv_rn(fminf(most, kMaxHalf), kLargestElement));
     const float factor = __half2float(scale);
     const float inverse = factor > 0 ? __fdiv_rn(1.0f, factor) : 0.0f;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float4& v = values_[i];
-      v = make_float4(scaled<kType>(v.x, inverse), scaled<kType>(v.y, inverse), scaled<kType>(v.z, inverse),
-                      scaled<kType>(v.w, inverse));
+      v = make_float4(scaled(v.x, inverse), scaled(v.y, inverse), scaled(v.z, inverse), scaled(v.w, inverse));
     }
     return scale;
   }
@@ -146,11 +142,8 @@ class Head {
     b = __fmaf_rn(b, cos, __fmul_rn(a, sin));
     a = turned;
   }
-  template <CacheType kType>
   __device__ static float scaled(float value, float inverse) {
-    const float multiple = __fmul_rn(value, inverse);
-    if constexpr (kType == CacheType::kFp8) return multiple;
-    return rintf(fminf(fmaxf(multiple, -127.0f), 127.0f)) + 128.0f;
+    return rintf(fminf(fmaxf(__fmul_rn(value, inverse), -kLargestElement), kLargestElement)) + 128.0f;
   }
 
   float4 values_[kGroups];
@@ -161,12 +154,10 @@ template <CacheType kType, int kDim, typename Head<kDim>::Columns kColumns>
 __device__ __forceinline__ void store_row(const HeadLane<kDim>& lane, const Head<kDim>& head, void* target) {
   head.template for_each<kColumns>(lane, [&](int column, const float2& values) {
     auto* const place = static_cast<uint16_t*>(target) + column / (2 / kElementBytes<kType>);
-    if constexpr (kType == CacheType::kInt8) {
+    if constexpr (kHasScales<kType>) {
       *place = static_cast<uint16_t>(static_cast<int>(values.x) | static_cast<int>(values.y) << 8);
-    } else if constexpr (kType == CacheType::kFp8) {
-      *place = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, __NV_E4M3);
     } else {
-      store_pair<kType>(place, values);
+      store_pair(place, values);
     }
   });
 }

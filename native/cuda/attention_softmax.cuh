@@ -124,8 +124,7 @@ __device__ __forceinline__ float soften(const float (&scores)[kChunkKeys / 4], f
       const float2 scale = *reinterpret_cast<const float2*>(value_scales + i * 8 + threadIdx.x % 4 * 2);
       weight = make_float2(__fmul_rn(weight.x, scale.x), __fmul_rn(weight.y, scale.y));
     }
-    Pair<kType> pair;
-    round_to(pair, weight);
+    const __half2 pair = __float22half2_rn(weight);
     pairs[i] = reinterpret_cast<const uint32_t&>(pair);
   }
   return sum;

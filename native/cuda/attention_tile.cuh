@@ -183,12 +183,8 @@ cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
   switch (a.cache_type) {
     case CacheType::kF16:
       return for_head_dim.template operator()<CacheType::kF16>();
-    case CacheType::kBf16:
-      return for_head_dim.template operator()<CacheType::kBf16>();
     case CacheType::kInt8:
       return for_head_dim.template operator()<CacheType::kInt8>();
-    case CacheType::kFp8:
-      return for_head_dim.template operator()<CacheType::kFp8>();
     case CacheType::kF32:
       break;
   }

@@ -2,7 +2,6 @@
 // programmatic dependent launch. Knows no operator.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -233,16 +232,6 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&fragment)[4]
 __device__ __forceinline__ float4 multiply(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float4& c) {
   float4 d;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%10, %11, %12, %13};"
-      : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c.x), "f"(c.y), "f"(c.z), "f"(c.w));
-  return d;
-}
-
-/// The same of bf16.
-__device__ __forceinline__ float4 multiply_bfloats(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float4& c) {
-  float4 d;
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%10, %11, %12, %13};"
       : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c.x), "f"(c.y), "f"(c.z), "f"(c.w));

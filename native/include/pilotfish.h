@@ -17,6 +17,7 @@
 
 #define PF_API __attribute__((visibility("default")))
 #define PF_VERSION "0.1.0"
+#define PF_LEAST_TEMPERATURE 1e-37f /* a smaller one is greedy: its inverse would leave the numbers of a float */
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,6 +80,23 @@ typedef enum {
   PF_DRAFT_LOOKUP_HEAD = 6 /* lookup first, then the head */
 } pf_draft_source;
 enum { PF_AS_MANY_AS_PAY = -1 };
+/* Limits of options, here alone; their defaults are what the _init functions set. */
+enum {
+  PF_MOST_THREADS = 1024,
+  PF_MOST_DEVICE_INDEX = 1024,
+  PF_MOST_CONTEXT = 4194304, /* tokens, also of max_new_tokens and draft_window */
+  PF_MOST_PREFILL_CHUNK = 4096,
+  PF_MOST_SEQUENCES = 1024,
+  PF_MOST_TOGETHER = 16,     /* requests whose rounds share a pass of the target */
+  PF_MOST_DRAFT_TOKENS = 63, /* with the token before them they fill a tree mask's 64 bits */
+  PF_DEFAULT_TREE_DEPTH = 6,
+  PF_LEAST_DRAFT_WINDOW = 64,
+  PF_LEAST_LOOKUP_STORE_BYTES = 4096,
+  PF_MOST_LOOKUP_STORE_BYTES = 1073741824,
+  PF_MOST_TEMPERATURE = 100,
+  PF_MOST_PENALTY = 100, /* of each kind */
+  PF_MOST_TOP_LOGPROBS = 256
+};
 /* Whether the costs of passes, by which PF_DRAFT_AUTO decides, are measured at load. */
 typedef enum {
   PF_CALIBRATION_OFF = 0,    /* guessed from the sizes of the weights */
@@ -111,17 +129,19 @@ typedef struct {
   const char* ort_library; /* path of libonnxruntime.so.*, 1.22 or newer; `pilotfish doctor` shows that of the wheel */
   int32_t num_threads;     /* 0: pf_cpu_cores() */
   int32_t max_context;     /* tokens a sequence may hold; 0: the model's limit, at most 4096, less if the budget asks */
-  int32_t max_draft_tokens;       /* largest num_draft_tokens of a request, 0..63 */
-  int32_t prefill_chunk;          /* prompt rows a pass, 1..4096; 0: 256, on a GPU 512, down to 64 if the budget asks */
-  int32_t num_sequences;          /* requests that may be open at once, each with max_context tokens */
+  int32_t max_draft_tokens; /* largest num_draft_tokens of a request, 0..PF_MOST_DRAFT_TOKENS */
+  int32_t prefill_chunk; /* prompt rows a pass, at most PF_MOST_PREFILL_CHUNK; 0: 256, on a GPU 512, down to 64 if the
+                            budget asks */
+  int32_t num_sequences; /* requests that may be open at once, each with max_context tokens */
   uint64_t memory_budget_bytes;   /* 0: no limit */
   int32_t calibration;            /* pf_calibration */
   const char* calibration_folder; /* made if need be; NULL: costs are kept nowhere, and measured at each load */
-  /* The last tokens of a sequence that the draft model sees at most, at least 64: where it would see more, or has more
-   * than a quarter of them to catch up with, it begins anew with about a quarter. 0: all that it has positions for. */
+  /* The last tokens of a sequence that the draft model sees at most, PF_LEAST_DRAFT_WINDOW or more: where it would see
+   * more, or has more than a quarter of them to catch up with, it begins anew with about a quarter. 0: all that it has
+   * positions for. */
   int32_t draft_window;
   const char* lookup_store;    /* file of earlier outputs to look up drafts in, of one tokenizer; NULL: none */
-  uint64_t lookup_store_bytes; /* size of that file at most, 4 KiB to 1 GiB; the latest outputs stay */
+  uint64_t lookup_store_bytes; /* size of that file at most; the latest outputs stay */
   int32_t device_index;        /* which GPU, as the driver counts; 0 for PF_DEVICE_CPU */
   int32_t acceptance;          /* pf_acceptance */
 } pf_engine_options;
@@ -172,7 +192,7 @@ typedef struct {
   int32_t max_new_tokens;   /* >= 1 */
   int32_t num_draft_tokens; /* K a round whatever they cost, 0 for plain decoding, or PF_AS_MANY_AS_PAY */
   int32_t ignore_eos;       /* 0 or 1 */
-  float temperature;        /* below 1e-37: greedy */
+  float temperature;        /* below PF_LEAST_TEMPERATURE: greedy */
   int32_t top_k;            /* 0: off */
   float top_p;              /* (0, 1]; 1: off */
   float min_p;              /* [0, 1); 0: off */
@@ -192,7 +212,7 @@ typedef struct {
   const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
   size_t num_tree_widths;     /* levels */
   int32_t tree_nodes;
-  int32_t tree_depth;
+  int32_t tree_depth; /* 0: PF_DEFAULT_TREE_DEPTH, or tree_nodes where that is less */
   /* Typical acceptance, which is lossy: a drafted token is kept if its probability is above
    * min(typical_epsilon, typical_delta * exp(-entropy)). Needs a temperature. 0 and 0: off. */
   float typical_epsilon;
@@ -209,7 +229,8 @@ typedef struct {
   int32_t no_repeat_ngram_size;    /* no n-gram occurs twice, prompt included; 0: off */
   const pf_logit_bias* logit_bias; /* copied; at most one an id */
   size_t num_logit_bias;
-  int32_t num_top_logprobs; /* 0..256 likeliest ids reported with each token; pf_request_get_top_logprobs */
+  int32_t num_top_logprobs; /* 0..PF_MOST_TOP_LOGPROBS likeliest ids reported with each token;
+                               pf_request_get_top_logprobs */
   int32_t echo;             /* 0 or 1: steps return the prompt's tokens first. Their logprobs take a slow prefill */
   pf_mask_callback mask;    /* NULL: off */
   void* mask_user;          /* passed to mask; must outlive the request */
@@ -283,8 +304,8 @@ typedef struct {
   int32_t num_passes;   /* of the model or head, that the round ran */
   int32_t num_verified; /* drafted tokens of all sources that the target saw */
   int32_t num_accepted; /* of these, on one path */
-  /* [num_accepted] each one's place among what the model or head thought of, the best 0; -1: drawn or looked up */
-  int8_t ranks[63];
+  /* [num_accepted]: each one's place among what the model or head thought of, the best 0; -1: drawn or looked up */
+  int8_t ranks[PF_MOST_DRAFT_TOKENS];
 } pf_decision;
 
 /* A GPU, and what this build has for it. */
@@ -380,13 +401,6 @@ PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats
 /* About the last round. */
 PF_API pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out);
 PF_API void pf_request_close(pf_request* request);
-/* What a request with these options would choose its next token from, given one row of logits and the tokens before it,
- * of which the first num_prompt_tokens are the prompt: scores_out [num_logits] are the processed logits, probs_out
- * [num_logits] the probabilities after all options (greedy: 1 at the chosen id). Needs no engine: EOS ids go into
- * stop_ids, and options about anything but a token's choice play no part. */
-PF_API pf_status pf_process_logits(const pf_generate_options* options, const float* logits, size_t num_logits,
-                                   const int32_t* ids, size_t num_ids, size_t num_prompt_tokens, float* scores_out,
-                                   float* probs_out);
 /* cdef:end */
 
 #ifdef __cplusplus

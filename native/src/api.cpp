@@ -14,7 +14,6 @@
 #include "instruction_set.h"
 #include "pilotfish.h"
 #include "round/round.h"
-#include "sampling/process_logits.h"
 
 struct pf_engine {
   // Of this handle and of every open request; whichever closes last destroys the engine.
@@ -232,18 +231,3 @@ pf_status pf_request_stop(pf_request* request, size_t num_tokens) {
 }
 
 void pf_request_close(pf_request* request) { delete request; }
-
-pf_status pf_process_logits(const pf_generate_options* options, const float* logits, size_t num_logits,
-                            const int32_t* ids, size_t num_ids, size_t num_prompt_tokens, float* scores_out,
-                            float* probs_out) {
-  return guard([&] {
-    require(options, "options");
-    require(logits, "logits");
-    if (num_ids > 0) require(ids, "ids");
-    require(scores_out, "scores_out");
-    require(probs_out, "probs_out");
-    pilotfish::check_options(*options, pilotfish::TokenTree::kMaxTokens);
-    pilotfish::process_logits(*options, {logits, num_logits}, {ids, num_ids}, num_prompt_tokens,
-                              {scores_out, num_logits}, {probs_out, num_logits});
-  });
-}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 
 from .console import check_json
 
@@ -34,6 +34,13 @@ LookupStore = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Collect outputs in this file, and look up drafts there; default: none."),
 ]
+Acceptance = Annotated[
+    str,
+    typer.Option(
+        help="When sampling, keep a drafted token that is the target's choice (equal: plain decoding's text for the "
+        "seed), or accept what was drawn (rejection: the same distribution, another text)."
+    ),
+]
 Calibration = Annotated[
     str, typer.Option(help="Costs that auto decides by: kept (measured once), refresh (now) or off (guessed).")
 ]
@@ -41,8 +48,12 @@ Tree = Annotated[
     str | None,
     typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, "dynamic", or "medusa"; default: a chain.'),
 ]
-TreeNodes = Annotated[int | None, typer.Option(help="Tokens of a dynamic tree; default: 15.")]
-TreeDepth = Annotated[int | None, typer.Option(help="Levels of a dynamic tree; default: 6.")]
+TreeNodes = Annotated[
+    int | None, typer.Option(help=f"Tokens of a dynamic tree; default: {limits.ENGINE.max_draft_tokens}.")
+]
+TreeDepth = Annotated[
+    int | None, typer.Option(help=f"Levels of a dynamic tree; default: {limits.DEFAULT_TREE_DEPTH} at most.")
+]
 Temperature = Annotated[float, typer.Option(help="0: greedy.")]
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]

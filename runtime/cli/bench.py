@@ -14,9 +14,11 @@ from pilotfish.runtime.bench_report import SCHEMA, categories, category_details,
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.memory import format_bytes, peak_memory_bytes
+from pilotfish.runtime.option_checks import is_greedy
 from pilotfish.runtime.options import GenerateOptions
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE, REJECTION
 
-from .arguments import Bundle, DraftTokens, Json
+from .arguments import Acceptance, Bundle, DraftTokens, Json
 from .bars import passing_bar
 from .console import note_device, out, show, table, write_json
 from .flags import ChoiceFlags, EngineFlags, TreeFlags, with_groups
@@ -48,6 +50,7 @@ def bench(
     choice: ChoiceFlags,
     repeats: Repeats = 3,
     pass_repeats: PassRepeats = 20,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
@@ -61,7 +64,7 @@ def bench(
     GenerateOptions(**choice.keywords())
     note_device(engine_flags.device)
     room = max(num_draft_tokens or 0, tree.room(measuring.MAX_DRAFT_TOKENS))
-    with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
+    with Engine(bundle, **engine_flags.keywords(), acceptance=acceptance, max_draft_tokens=room) as engine:
         chosen = prompts_from_file(engine, prompts) if prompts else fixed_prompt(engine, prompt_tokens)
         _check_room(engine, chosen, new_tokens)
         drafting = measuring.modes(engine, num_draft_tokens, tree.keywords())
@@ -76,6 +79,7 @@ def bench(
         "draft_tokens": num_draft_tokens,
         **tree.keywords(),
         **choice.keywords(),
+        "acceptance": acceptance,
         "repeats": repeats,
     }
     _show(report)
@@ -129,8 +133,7 @@ def _show(report: dict[str, Any]) -> None:
         speedups = ", ".join(
             f"{run['mode']} is {run['tokens_per_s']['median'] / plain:.2f} x plain" for run in runs[1:]
         )
-        equal = "the same" if report["outputs_equal"] else "DIFFERENT"
-        show(f"{speedups}, outputs are {equal}")
+        show(f"{speedups}, outputs are {_comparison(report)}")
     first = report["verify_ms"]["1"]
     passes = {f"target, rows: {num_rows}": time for num_rows, time in report["verify_ms"].items()}
     if report["draft_ms"] is not None:
@@ -144,6 +147,14 @@ def _show(report: dict[str, Any]) -> None:
         f"{machine['cpu']}, {report['settings']['threads']} threads, {machine['kernels']} kernels, "
         f"ONNX Runtime {machine['onnxruntime']}, peak memory {format_bytes(runs[0]['peak_memory_bytes'])}"
     )
+
+
+def _comparison(report: dict[str, Any]) -> str:
+    settings = report["settings"]
+    if report["outputs_equal"]:
+        return "the same"
+    may_differ = settings["acceptance"] == REJECTION and not is_greedy(settings["temperature"])
+    return "others of the same distribution, by rejection" if may_differ else "DIFFERENT"
 
 
 _RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import ContextFullError, InvalidArgumentError
+from pilotfish.bindings import ContextFullError, InvalidArgumentError, limits
 from pilotfish.runtime.engine import Engine
-from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.options import GenerateOptions
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
-from .arguments import Bundle, DraftTokens, MaxNewTokens, Source
+from .arguments import Acceptance, Bundle, DraftTokens, MaxNewTokens, Source
 from .console import note, note_device, stdin_lines
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
@@ -90,11 +90,12 @@ def chat(
     *,
     system: System = None,
     drop_oldest: DropOldest = False,
-    max_new_tokens: MaxNewTokens = 512,
+    max_new_tokens: MaxNewTokens = limits.GENERATE.max_new_tokens,
     source: Source = "auto",
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
     sampling: SamplingFlags,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     learning: LearningFlags,
 ) -> None:
@@ -108,8 +109,8 @@ def chat(
     }
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
     note_device(engine_flags.device)
-    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
-    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine:
+    opening = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
+    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine:
         engine.stream([0], **options).close()  # what this bundle cannot do shows before the first message
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")
         if sys.stdin.isatty():

@@ -11,7 +11,7 @@ import typer
 from pilotfish.bindings import UnsupportedError
 from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.draft_evaluation import NUM_POSITIONS, evaluate
-from pilotfish.runtime.draft_tree import DEFAULT_TREE_NODES
+from pilotfish.runtime.draft_tree import MOST_CHOICES
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest, store_tree
@@ -41,7 +41,7 @@ SearchTree = Annotated[
     typer.Option(
         metavar="TOKENS",
         min=0,
-        max=DEFAULT_TREE_NODES,
+        max=MOST_CHOICES,
         help="First search the best tree of so many tokens for Medusa heads on these prompts, and store it in the "
         'bundles as the tree "medusa"; 0: as many tokens as are fastest here.',
     ),
@@ -70,7 +70,7 @@ def evaluate_draft(
         manifest = read_manifest(bundle)  # a wrong path shows before the others are evaluated
         if search_tree is not None:
             _check_medusa(bundle, manifest)
-    room = max(NUM_POSITIONS, DEFAULT_TREE_NODES)
+    room = max(NUM_POSITIONS, MOST_CHOICES)
     reports, compared = [], []
     for bundle in bundles:
         note_device(engine_flags.device)
@@ -95,7 +95,7 @@ def _check_medusa(bundle: str, manifest: Manifest) -> None:
 
 
 def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
-    with Engine(bundle, **flags.keywords(), max_draft_tokens=DEFAULT_TREE_NODES) as engine:
+    with Engine(bundle, **flags.keywords(), max_draft_tokens=MOST_CHOICES) as engine:
         chosen = prompts_from_file(engine, prompts)
         with passing_bar() as progress:
             task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)

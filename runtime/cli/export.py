@@ -49,7 +49,7 @@ DraftVocabText = Annotated[
     typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first."),
 ]
 CacheType = Annotated[
-    str, typer.Option(help="Type of keys and values in the caches: f16, f32 or bf16; int8 or fp8: half of f16.")
+    str, typer.Option(help="Type of keys and values in the caches: f16 or f32; int8, which is half of f16.")
 ]
 MaxPositions = Annotated[int | None, typer.Option(help="Longest context; default: the model's limit.")]
 TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="Folder or hub id with the tokenizer.")]

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from pilotfish.runtime.draft_tree import room_for
+from pilotfish.bindings import limits
+from pilotfish.runtime.draft_tree import DYNAMIC, room_for
 from pilotfish.runtime.options import GenerateKeywords
+from pilotfish.runtime.speculation import DEFAULT_CALIBRATION
 
 from .arguments import (
     Calibration,
@@ -37,6 +39,8 @@ from .arguments import (
     parse_logit_bias,
 )
 
+_DEFAULTS = limits.GENERATE
+
 
 @dataclass(frozen=True)
 class EngineFlags:
@@ -56,7 +60,7 @@ class EngineFlags:
 class LearningFlags:
     """What drafting may draw on beside the request."""
 
-    calibration: Calibration = "kept"
+    calibration: Calibration = DEFAULT_CALIBRATION
     lookup_store: LookupStore = None
 
     def keywords(self) -> dict[str, Any]:
@@ -74,7 +78,10 @@ class TreeFlags:
 
     def keywords(self) -> GenerateKeywords:
         """As Engine.generate takes them."""
-        return GenerateKeywords(tree=self.tree, tree_nodes=self.tree_nodes, tree_depth=self.tree_depth)
+        nodes = self.tree_nodes
+        if self.tree == DYNAMIC and nodes is None:
+            nodes = limits.ENGINE.max_draft_tokens  # also where a command makes more room, to time wider passes
+        return GenerateKeywords(tree=self.tree, tree_nodes=nodes, tree_depth=self.tree_depth)
 
     def room(self, least: int) -> int:
         """The max_draft_tokens of an engine that has room for the tree, and ``least`` anyway."""
@@ -85,16 +92,16 @@ class TreeFlags:
 class SamplingFlags:
     """How a token is chosen."""
 
-    temperature: Temperature = 0.0
-    top_k: TopK = 0
-    top_p: TopP = 1.0
-    min_p: MinP = 0.0
-    typical_p: TypicalP = 1.0
-    repetition_penalty: RepetitionPenalty = 1.0
-    presence_penalty: PresencePenalty = 0.0
-    frequency_penalty: FrequencyPenalty = 0.0
-    penalty_window: PenaltyWindow = 0
-    no_repeat_ngram_size: NoRepeatNgramSize = 0
+    temperature: Temperature = _DEFAULTS.temperature
+    top_k: TopK = _DEFAULTS.top_k
+    top_p: TopP = _DEFAULTS.top_p
+    min_p: MinP = _DEFAULTS.min_p
+    typical_p: TypicalP = _DEFAULTS.typical_p
+    repetition_penalty: RepetitionPenalty = _DEFAULTS.repetition_penalty
+    presence_penalty: PresencePenalty = _DEFAULTS.presence_penalty
+    frequency_penalty: FrequencyPenalty = _DEFAULTS.frequency_penalty
+    penalty_window: PenaltyWindow = _DEFAULTS.penalty_window
+    no_repeat_ngram_size: NoRepeatNgramSize = _DEFAULTS.no_repeat_ngram_size
     logit_bias: LogitBias = None
     seed: Seed = None
 
@@ -107,9 +114,9 @@ class SamplingFlags:
 class ChoiceFlags:
     """How tokens are chosen while drafting is measured: every way to draft has the same text to draft."""
 
-    temperature: Temperature = 0.0
-    top_k: TopK = 0
-    top_p: TopP = 1.0
+    temperature: Temperature = _DEFAULTS.temperature
+    top_k: TopK = _DEFAULTS.top_k
+    top_p: TopP = _DEFAULTS.top_p
     seed: MeasuredSeed = 0
 
     def keywords(self) -> GenerateKeywords:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import BudgetTooSmallError
 from pilotfish.runtime.engine_options import memory_plan
 from pilotfish.runtime.memory import format_bytes
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
-from .arguments import Bundle, Device, Json, MaxContext, MemoryBudget
+from .arguments import Acceptance, Bundle, Device, Json, MaxContext, MemoryBudget
 from .console import note, out, show, table, write_json
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ _PARTS = {
 
 def plan(
     bundle: Bundle,
+    *,
     device: Device = "cpu",
     memory_budget: MemoryBudget = None,
     max_context: MaxContext = None,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     json_file: Json = None,
 ) -> None:
     """Show the memory a bundle needs, and what context fits.
@@ -41,9 +44,11 @@ def plan(
     A budget, or what is free on a GPU, limits the context. Nothing is loaded.
     """
     try:
-        info = memory_plan(bundle, device=device, memory_budget=memory_budget, max_context=max_context)
+        info = memory_plan(
+            bundle, device=device, memory_budget=memory_budget, max_context=max_context, acceptance=acceptance
+        )
     except BudgetTooSmallError:
-        _show(bundle, memory_plan(bundle, device=device, max_context=max_context))
+        _show(bundle, memory_plan(bundle, device=device, max_context=max_context, acceptance=acceptance))
         raise
     _show(bundle, info)
     if info.free_device_memory:

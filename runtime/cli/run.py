@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import InvalidArgumentError, limits
 from pilotfish.runtime.engine import Engine
-from pilotfish.runtime.engine_options import DEFAULT_MAX_DRAFT_TOKENS
 from pilotfish.runtime.files import read_text
 from pilotfish.runtime.options import GenerateOptions
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
-from .arguments import Bundle, DraftTokens, IgnoreEos, Json, Logprobs, MaxNewTokens, MinNewTokens, Source, Stop, StopId
+from .arguments import (
+    Acceptance,
+    Bundle,
+    DraftTokens,
+    IgnoreEos,
+    Json,
+    Logprobs,
+    MaxNewTokens,
+    MinNewTokens,
+    Source,
+    Stop,
+    StopId,
+)
 from .console import note, note_device, notes, read_stdin, table, write_json
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
@@ -41,10 +53,10 @@ Grammar = Annotated[str | None, typer.Option(metavar="FILE", help="The text is o
 class EndFlags:
     """Where the text ends."""
 
-    min_new_tokens: MinNewTokens = 0
+    min_new_tokens: MinNewTokens = limits.GENERATE.min_new_tokens
     stop: Stop = None
     stop_id: StopId = None
-    ignore_eos: IgnoreEos = False
+    ignore_eos: IgnoreEos = limits.GENERATE.ignore_eos
 
     def keywords(self) -> dict[str, Any]:
         """As Engine.generate takes them."""
@@ -79,15 +91,16 @@ def run(
     prompt: Prompt,
     *,
     raw: Raw = False,
-    max_new_tokens: MaxNewTokens = 256,
+    max_new_tokens: MaxNewTokens = limits.GENERATE.max_new_tokens,
     source: Source = "auto",
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
     sampling: SamplingFlags,
     ends: EndFlags,
-    logprobs: Logprobs = 0,
+    logprobs: Logprobs = limits.GENERATE.num_top_logprobs,
     structure: StructureFlags,
     explain: Explain = False,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     learning: LearningFlags,
     json_file: Json = None,
@@ -109,9 +122,9 @@ def run(
     if not text.strip() and not raw:
         raise InvalidArgumentError("the prompt is empty: give text, or - for what standard input has")
     note_device(engine_flags.device)
-    room = tree.room(DEFAULT_MAX_DRAFT_TOKENS)
+    opening = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
     with (
-        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), max_draft_tokens=room) as engine,
+        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine,
         _open(engine, text, raw, options) as stream,
         interrupt_cancels(stream),
     ):

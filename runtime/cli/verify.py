@@ -10,11 +10,12 @@ from rich.progress import TextColumn, TimeElapsedColumn
 from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime.files import read_lines
 from pilotfish.runtime.machine import describe_machine
+from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 from pilotfish.runtime.verify import PROMPTS, Report, VerifyOptions
 from pilotfish.runtime.verify import verify as verify_bundle
 from pilotfish.runtime.verify_checks import Amount
 
-from .arguments import Bundle, Json
+from .arguments import Acceptance, Bundle, Json
 from .bars import passing_bar
 from .console import note_device, out, show, table, write_json
 from .flags import EngineFlags, with_groups
@@ -34,6 +35,7 @@ def verify(
     new_tokens: NewTokens = 48,
     sampled_tokens: SampledTokens = 400,
     seed: Seed = 0,
+    acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     json_file: Json = None,
 ) -> None:
@@ -44,6 +46,7 @@ def verify(
     options = VerifyOptions(
         prompts=_read_prompts(prompts) if prompts else PROMPTS,
         amount=Amount(new_tokens, sampled_tokens, seed),
+        acceptance=acceptance,
         **engine_flags.keywords(),
     )
     note_device(engine_flags.device)

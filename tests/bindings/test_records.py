@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pilotfish.bindings import (
-    AS_MANY_AS_PAY,
     Calibration,
     CudaInfo,
     Decision,
@@ -62,10 +61,6 @@ def test_a_decision_has_the_structs_members_in_order() -> None:
     members = [name for name, _ in ffi.typeof("pf_decision").fields]
     members.remove("num_accepted")  # the length of ranks
     assert ["struct_size", *Decision._fields] == members
-
-
-def test_constants_are_the_headers() -> None:
-    assert lib.PF_AS_MANY_AS_PAY == AS_MANY_AS_PAY
 
 
 @pytest.mark.parametrize(

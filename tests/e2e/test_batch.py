@@ -22,9 +22,10 @@ from pilotfish.bindings import (
     NoTokenLeftError,
     PilotfishError,
     calls,
+    limits,
 )
 from pilotfish.runtime.batch import run_rounds
-from pilotfish.runtime.rounds import MOST_TOGETHER, Rounds
+from pilotfish.runtime.rounds import Rounds
 from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, sources_of
 
 if TYPE_CHECKING:
@@ -94,16 +95,16 @@ def test_rounds_that_do_not_fit_one_pass_take_several(tiny_bundle: Path) -> None
 
 
 def test_more_requests_than_a_pass_has_sequences(tiny_bundle: Path) -> None:
-    with Engine(tiny_bundle, threads=2, num_sequences=MOST_TOGETHER + 3, max_context=256) as engine:
+    with Engine(tiny_bundle, threads=2, num_sequences=limits.MOST_TOGETHER + 3, max_context=256) as engine:
         check_the_same_together(engine, prompts(), max_new_tokens=NEW_TOKENS)
-        alone = [parts(engine.generate([1 + at], max_new_tokens=9)) for at in range(MOST_TOGETHER + 3)]
-        streams = [engine.stream([1 + at], max_new_tokens=9) for at in range(MOST_TOGETHER + 3)]
+        alone = [parts(engine.generate([1 + at], max_new_tokens=9)) for at in range(limits.MOST_TOGETHER + 3)]
+        streams = [engine.stream([1 + at], max_new_tokens=9) for at in range(limits.MOST_TOGETHER + 3)]
         assert run_together(streams) == alone
 
 
 def run_together(streams: list[TokenStream]) -> list[tuple[object, ...]]:
     while running := [stream for stream in streams if stream.finish_reason is None]:
-        run_rounds(running, Rounds(MOST_TOGETHER))
+        run_rounds(running, Rounds(limits.MOST_TOGETHER))
     return [parts(stream.result()) for stream in streams]
 
 
@@ -198,7 +199,7 @@ def test_a_request_twice_or_of_another_engine_is_refused(pair: Engine, plain_bun
 def test_a_cancelled_one_ends_and_the_others_go_on(pair: Engine) -> None:
     streams = [pair.stream([at], max_new_tokens=30, ignore_eos=True) for at in range(3)]
     for _ in range(3):
-        run_rounds(streams, Rounds(MOST_TOGETHER))
+        run_rounds(streams, Rounds(limits.MOST_TOGETHER))
     streams[1].cancel()
     run_together(streams)
     assert [stream.finish_reason for stream in streams] == ["length", "cancelled", "length"]

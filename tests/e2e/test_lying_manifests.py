@@ -12,7 +12,7 @@ from head_bundles import export_head, random_head
 from tiny_bundles import byte_tokenizer
 
 from pilotfish import Engine
-from pilotfish.bindings import BundleCorruptError, OnnxRuntimeFailedError, PilotfishError
+from pilotfish.bindings import BundleCorruptError, BundleVersionError, OnnxRuntimeFailedError, PilotfishError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ PAIRS: list[tuple[Change, str]] = [
     ({("models", "target", "num_layers"): 3}, "input key_cache.2: expected by the manifest, found none"),
     ({("models", "target", "cache_dtype"): "f32"}, "input key_cache.0: expected ONNX's element type 1, found 10"),
     ({("models", "target", "cache_dtype"): "int8"}, "input key_cache.0"),
-    ({("models", "draft", "cache_dtype"): "fp8"}, "input key_cache.0"),
+    ({("models", "draft", "cache_dtype"): "int8"}, "input key_cache.0"),
     ({("models", "draft", "head_dim"): 32}, "input key_cache.0"),
     ({("models", "draft", "num_logits"): 100}, r"output logits: expected .*100\], found .*258\]"),
     (
@@ -85,6 +85,20 @@ def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
 def test_a_pair(tiny_bundle: Path, copy_of: Callable[[Path], Path], change: Change, words: str) -> None:
     with pytest.raises(BundleCorruptError, match=words):
         Engine(changed(copy_of(tiny_bundle), change))
+
+
+@pytest.mark.parametrize("cache_dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_cache_type_that_was_removed(
+    tiny_bundle: Path, copy_of: Callable[[Path], Path], role: str, cache_dtype: str
+) -> None:
+    words = (
+        rf"models\.{role}\.cache_dtype is \"{cache_dtype}\"; this pilotfish has caches of f16, f32 and int8: "
+        "export the bundle again with --cache-dtype f16 or int8"
+    )
+    bundle = changed(copy_of(tiny_bundle), {("models", role, "cache_dtype"): cache_dtype})
+    with pytest.raises(BundleVersionError, match=words):
+        Engine(bundle)
 
 
 @pytest.mark.parametrize(("change", "words"), HEADS, ids=str)

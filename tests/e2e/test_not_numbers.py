@@ -109,7 +109,7 @@ def test_a_target_without_numbers_is_an_error_of_the_bundle(toy_copy: Path, opti
         engine.generate(PROMPT, **options)
 
 
-@pytest.mark.parametrize("cache_dtype", ["f16", "f32", "int8", "fp8"])
+@pytest.mark.parametrize("cache_dtype", ["f16", "f32", "int8"])
 @pytest.mark.parametrize("tensor", ["qkv", "gate_up"])
 def test_a_scale_that_is_nan_does_not_hide_in_integers(
     cache_bundles: dict[str, Path], tmp_path: Path, tensor: str, cache_dtype: str

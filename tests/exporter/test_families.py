@@ -134,9 +134,7 @@ def test_parity_holds_in_every_format(
     assert result.manifest.models["target"].parity["kl"] == parity.kl
 
 
-@pytest.mark.parametrize(
-    ("cache_dtype", "limit"), [("f32", 1e-9), ("f16", 1e-6), ("bf16", 2e-4), ("int8", 2e-4), ("fp8", 5e-3)]
-)
+@pytest.mark.parametrize(("cache_dtype", "limit"), [("f32", 1e-9), ("f16", 1e-6), ("int8", 2e-4)])
 def test_parity_holds_in_every_cache(
     cache_dtype: str, limit: float, family_checkpoints: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
@@ -36,6 +36,9 @@ from pilotfish.bindings import PilotfishError
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export, model_export
 from pilotfish.exporter.errors import CheckpointError, ExportError, OptionError, TokenizerError, UnsupportedModelError
 from pilotfish.exporter.model_check import check_supported
+
+if TYPE_CHECKING:
+    from command_line import CommandLine
 
 QUICK = ExportOptions(parity=False)
 SECONDS = 10  # that a refusal may take; one on a machine that does nothing else
@@ -227,7 +230,8 @@ def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
     [
         (lambda: ModelFormats(linear="int3"), "linear format is 'int3'; choose one of int4"),
         (lambda: ModelFormats(lm_head=""), "lm_head format is ''"),
-        (lambda: ExportOptions(cache_dtype="int4"), "cache_dtype is 'int4'"),
+        (lambda: ExportOptions(cache_dtype="bf16"), "cache_dtype is 'bf16'; choose one of f16, f32, int8"),
+        (lambda: ExportOptions(cache_dtype="fp8"), "cache_dtype is 'fp8'; choose one of f16, f32, int8"),
         (lambda: ExportOptions(max_positions=0), "max_positions is 0"),
         (lambda: ExportOptions(parity_tokens=5), "parity_tokens is 5"),
         (lambda: ExportOptions(draft_vocab=0), "draft_vocab is 0"),
@@ -285,3 +289,11 @@ def test_a_tokenizers_truncation_and_padding_stay_behind(tmp_path: Path) -> None
     info = load_tokenizer(tmp_path, LlamaConfig())
     assert info is not None
     assert [json.loads(info.json_text)[name] for name in ("truncation", "padding")] == [None, None]
+
+
+@pytest.mark.parametrize("cache_dtype", ["bf16", "fp8"])
+def test_the_command_refuses_a_cache_type_that_was_removed(tmp_path: Path, cli: CommandLine, cache_dtype: str) -> None:
+    finished = cli("export", "none", "--cache-dtype", cache_dtype, "--out", tmp_path / "out")
+    assert finished.exit_code == 2
+    assert f"cache_dtype is '{cache_dtype}'; choose one of f16, f32, int8" in finished.err
+    assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ _SIZES = (0, 1, 2, 3, 7, 16, 63, 64, 65, 255, 256, 257, 258, 259, 512, 4096, 655
 _HUGE = (2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -1, -(2**31), -(2**63))
 _DIMS = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "max_positions")
 _CACHE_DIMS = ("num_heads", "num_kv_heads", "head_dim", "max_positions", "cache_dtype")
-_CACHE_TYPES = ("f16", "f32", "bf16", "int8", "fp8")
+_CACHE_TYPES = ("f16", "f32", "int8", "bf16")
 _PATHS = ("/etc/passwd", "../pair/target.bin", "tokenizer.json", "manifest.json", "target.bin", "head.bin", "/dev/zero")
 _ATTRIBUTES = (
     *("format", "num_rows", "num_columns", "in_features", "out_features", "activation", "norm_epsilon", "scale"),

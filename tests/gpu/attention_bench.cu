@@ -131,7 +131,7 @@ int main() {
   using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
-  constexpr CacheType kCaches[] = {CacheType::kF16, CacheType::kBf16, CacheType::kInt8, CacheType::kFp8};
+  constexpr CacheType kCaches[] = {CacheType::kF16, CacheType::kInt8};
   for (const CacheType cache : kCaches) print_prompts({"7B", 32, 4}, cache);
   for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {
     for (const CacheType cache : kCaches) print_few_rows(model, cache);

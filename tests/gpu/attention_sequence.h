@@ -25,25 +25,14 @@ struct Case {
   }
 };
 
-/// To so many bits below the leading one, at least in steps of `least`.
-inline double rounded(double value, int num_bits, double least) {
-  const double step = std::max(std::ldexp(1.0, std::ilogb(value) - num_bits), least);
-  return value == 0 ? 0 : step * std::nearbyint(value / step);
-}
-
-/// As a cache keeps a head. What f16 loses is left to the tolerance, as it was.
+/// As a cache of int8 keeps a head. What f16 loses is left to the tolerance, as it was.
 inline void quantise(CacheType type, std::vector<double>& head) {
-  if (type == CacheType::kF16) return;
+  if (!has_scales(type)) return;
   double most = 0;
   for (const double value : head) most = std::max(most, std::fabs(value));
-  const double largest = largest_element(type);
-  const double scale = has_scales(type) ? __half2float(__float2half(static_cast<float>(most / largest))) : 1;
-  for (double& value : head) {
-    const double multiple = has_scales(type) ? std::clamp(value / scale, -largest, largest) : value;
-    value = scale * (type == CacheType::kInt8  ? std::nearbyint(multiple)
-                     : type == CacheType::kFp8 ? rounded(multiple, 3, 0x1p-9)
-                                               : rounded(multiple, 7, 0));
-  }
+  const double largest = kLargestElement;
+  const double scale = __half2float(__float2half(static_cast<float>(most / largest)));
+  for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -largest, largest));
 }
 
 /// A sequence of tokens with their projections, and a cache that passes write and read.

@@ -57,7 +57,7 @@ def tiny(make_bundle: Callable[[str], Path]) -> Path:
     return make_bundle("tiny")
 
 
-@pytest.fixture(scope="session", params=["tiny", "asym", "f16", "tiny int8", "asym int8", "asym bf16", "asym fp8"])
+@pytest.fixture(scope="session", params=["tiny", "asym", "f16", "tiny int8", "asym int8"])
 def any_engine(request: pytest.FixtureRequest, make_bundle: Callable[[str], Path]) -> Iterator[Engine]:
     """Each random pair on the GPU: int4 and int8; int4_asym with three heads a group; f16; other caches."""
     with Engine(

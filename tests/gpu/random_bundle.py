@@ -22,9 +22,7 @@ GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048}
 SPREAD = {"int4": 4.32, "int4_asym": 4.61, "int8": 73.3}  # standard deviation of the random integers
 CACHES = {  # element type, bytes of a head's scale
     "f16": (TensorProto.FLOAT16, 0),
-    "bf16": (TensorProto.BFLOAT16, 0),
     "int8": (TensorProto.UINT8, 2),
-    "fp8": (TensorProto.FLOAT8E4M3FN, 2),
 }
 POSITIONS = 4096
 ALIGNMENT = 4096

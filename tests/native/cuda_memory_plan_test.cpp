@@ -60,10 +60,10 @@ void test_formats_that_the_kernels_lack() {
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
   Manifest narrow = kPair;
   narrow.target.head_dim = 40;
-  narrow.target.cache_type = CacheType::kBf16;
+  narrow.target.cache_type = CacheType::kF16;
   CHECK(plan_memory(narrow, cuda_options(64, 0)).total_bytes > 0);
-  narrow.target.cache_type = CacheType::kFp8;
-  CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is fp8 and its head_dim 40, not a multiple of 16",
+  narrow.target.cache_type = CacheType::kInt8;
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is int8 and its head_dim 40, not a multiple of 16",
               plan_memory(narrow, cuda_options(64, 0)));
 }
 
@@ -161,11 +161,11 @@ void test_a_7b_target_with_a_draft() {
   CHECK(narrow.target_weight_bytes < packed + 8 * kMiB);
   CHECK(narrow.total_bytes <= uint64_t{6} << 30);
   // With a budget the rows of a prompt's pass are as many as fit.
-  CHECK_EQ(plan(CacheType::kFp8, 0).prefill_chunk, 512);
-  const pf_engine_info fitted = plan(CacheType::kFp8, 0, uint64_t{6} << 30);
+  CHECK_EQ(plan(CacheType::kInt8, 0).prefill_chunk, 512);
+  const pf_engine_info fitted = plan(CacheType::kInt8, 0, uint64_t{6} << 30);
   CHECK_EQ(fitted.max_context, 4096);
   CHECK(fitted.total_bytes <= uint64_t{6} << 30);
-  CHECK(plan(CacheType::kFp8, 2 * fitted.prefill_chunk).total_bytes > uint64_t{6} << 30);
+  CHECK(plan(CacheType::kInt8, 2 * fitted.prefill_chunk).total_bytes > uint64_t{6} << 30);
 }
 
 Manifest with_head(const std::string& format, const std::string& cache) {

@@ -60,8 +60,19 @@ void test_messages_name_file_field_expected_and_found() {
   expect_corrupt("[8, 16]", "[8, 17]", "tensors[1].bytes: expected 544, found 512");
   expect_corrupt("[8, 16]", "[8, 17592186044416, 1048576]", "tensors[1].shape");
   expect_corrupt("\"f32\", \"shape\"", "\"f64\", \"shape\"", "tensors[1].dtype: expected u8 or f32, found \"f64\"");
-  expect_corrupt("\"cache_dtype\": \"f16\"", "\"cache_dtype\": \"int4\"",
-                 "cache_dtype: expected f16, f32, bf16, int8 or fp8");
+}
+
+// Those that were removed among them.
+void test_a_cache_type_of_another_version_has_a_remedy() {
+  for (const std::string type : {"bf16", "fp8", "int4"}) {
+    CHECK_ERROR(
+        PF_BUNDLE_VERSION,
+        "models.target.cache_dtype is \"" + type +
+            "\"; this pilotfish has caches of f16, f32 and int8: export the bundle again with --cache-dtype f16 or "
+            "int8",
+        parse_manifest(replaced(tiny::kManifest, R"("cache_dtype": "f16")", R"("cache_dtype": ")" + type + '"'),
+                       "/bundle"));
+  }
 }
 
 // Whatever becomes an index, a size or a count has the bound of what it indexes
@@ -236,6 +247,7 @@ int main() {
   test_values();
   test_the_draft_is_optional();
   test_messages_name_file_field_expected_and_found();
+  test_a_cache_type_of_another_version_has_a_remedy();
   test_numbers_have_bounds();
   test_versions();
   test_vocabularies_may_differ_by_padding_only();

@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "sampling/sampling_options.h"
+#include "sampling_reference.h"
 
 namespace {
 
@@ -25,50 +26,11 @@ std::vector<float> random_logits(size_t size, unsigned seed) {
   return logits;
 }
 
-// The definition: a full sort and one filter after the other, each over the
-// renormalised rest.
-std::map<int32_t, double> reference(const std::vector<float>& logits, const SamplingOptions& options) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-  if (options.top_k > 0 && options.top_k < static_cast<int32_t>(order.size())) {
-    const float least = logits[order[options.top_k - 1]];
-    std::erase_if(order, [&](int32_t id) { return logits[id] < least; });
-  }
-  const auto weight = [&, peak = double{logits[order[0]]}](int32_t id) {
-    return std::exp((logits[id] - peak) / options.temperature);
-  };
-  const auto total = [&] {
-    return std::accumulate(order.begin(), order.end(), 0.0, [&](double sum, int32_t id) { return sum + weight(id); });
-  };
-  if (options.top_p < 1) {
-    double left = options.top_p * total();
-    size_t kept = 0;
-    while (kept < order.size() && left > 0) left -= weight(order[kept++]);
-    order.resize(kept);
-  }
-  std::erase_if(order, [&](int32_t id) { return weight(id) < options.min_p; });
-  if (options.typical_p < 1) {
-    const double mass = total();
-    double entropy = 0;
-    for (const int32_t id : order) entropy -= weight(id) / mass * std::log(weight(id) / mass);
-    const auto distance = [&](int32_t id) { return std::abs(-std::log(weight(id) / mass) - entropy); };
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return distance(a) < distance(b); });
-    double left = options.typical_p * mass;
-    size_t kept = 0;
-    while (kept < order.size() && left > 0) left -= weight(order[kept++]);
-    order.resize(kept);
-  }
-  std::map<int32_t, double> probs;
-  for (const int32_t id : order) probs[id] = weight(id) / total();
-  return probs;
-}
-
 void check_against_reference(const std::vector<float>& logits, const SamplingOptions& options) {
   Sampler sampler(logits.size());
   Distribution found;
   sampler.process(logits, options, found);
-  const std::map<int32_t, double> expected = reference(logits, options);
+  const std::map<int32_t, double> expected = sampling_reference::distribution({logits.begin(), logits.end()}, options);
   CHECK_EQ(found.probs.size(), expected.size());
   for (const auto& [id, prob] : expected) CHECK_NEAR(found.prob_of(id), prob, 1e-5 * prob + 1e-9);
   CHECK(found.is_dense || std::is_sorted(found.ids.begin(), found.ids.end()));
@@ -183,16 +145,16 @@ void test_the_smallest_temperature_can_be_divided_by() {
   logits[41] = logits[7] = 20;
   for (SamplingOptions options : {SamplingOptions{}, SamplingOptions{.top_k = 5}, SamplingOptions{.top_p = 0.9f},
                                   SamplingOptions{.min_p = 0.1f}, SamplingOptions{.typical_p = 0.9f}}) {
-    options.temperature = pilotfish::kLeastTemperature;
+    options.temperature = PF_LEAST_TEMPERATURE;
     Distribution out;
     CHECK(Sampler(100).process(logits, options, out));
     CHECK_NEAR(out.prob_of(7), 0.5, 1e-6);
     CHECK_NEAR(out.prob_of(41), 0.5, 1e-6);
   }
   pf_generate_options options{};
-  options.temperature = pilotfish::kLeastTemperature;
-  CHECK_EQ(pilotfish::sampling_options(options).temperature, pilotfish::kLeastTemperature);
-  options.temperature = std::nextafter(pilotfish::kLeastTemperature, 0.0f);
+  options.temperature = PF_LEAST_TEMPERATURE;
+  CHECK_EQ(pilotfish::sampling_options(options).temperature, PF_LEAST_TEMPERATURE);
+  options.temperature = std::nextafter(PF_LEAST_TEMPERATURE, 0.0f);
   CHECK_EQ(pilotfish::sampling_options(options).temperature, 0.0f);
 }
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-from reference.paged_attention import LARGEST, Attention, Pass, rotary_tables, scaled_views
+from reference.paged_attention import LARGEST, OFFSET, Attention, Pass, rotary_tables, scaled_views
 from reference.run_op import OpRunner
 
 if TYPE_CHECKING:
@@ -40,13 +40,12 @@ class Cache:
         self.keys, self.values = self._pool(shape, dtype), self._pool(shape, dtype)
 
     def _pool(self, shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
-        if np.dtype(dtype) not in LARGEST:
+        if dtype is not np.uint8:
             return self.rng.standard_normal(shape).astype(dtype)
         pool = np.zeros((*shape[:-1], shape[-1] + 2), dtype)
         elements, scales = scaled_views(pool)
-        largest = LARGEST[pool.dtype]
-        elements[:] = self.rng.integers(-largest, largest, shape, endpoint=True) + 128 * (dtype is np.uint8)
-        scales[:] = self.rng.uniform(0.6 / largest, 4 / largest, shape[:-1])
+        elements[:] = self.rng.integers(-LARGEST, LARGEST, shape, endpoint=True) + OFFSET
+        scales[:] = self.rng.uniform(0.6 / LARGEST, 4 / LARGEST, shape[:-1])
         return pool
 
 

@@ -61,6 +61,10 @@ def noise(seed: int, position: int, token: int) -> float:
     return least + exponential(philox((position, NOISE, token // 4, 0), key)[token % 4])
 
 
+class NothingLeftError(Exception):
+    """The options ban every token."""
+
+
 class Generation:
     """One request, plain: whatever drafts, the text is this."""
 
@@ -70,7 +74,7 @@ class Generation:
         self._target = target
 
     def run(self, max_context: int) -> list[int]:
-        """The tokens that are generated, one that ends the text included."""
+        """The tokens that are generated, one that ends the text included; NothingLeftError after how many."""
         length = min(len(self._prompt) + self._options.max_new_tokens, max_context)
         tokens = list(self._prompt)
         while len(tokens) < length and not (len(tokens) > len(self._prompt) and tokens[-1] in self._options.stop_ids):
@@ -78,9 +82,13 @@ class Generation:
         return tokens[len(self._prompt) :]
 
     def _choose(self, tokens: list[int]) -> int:
-        """The argmax of ln p + Gumbel noise; tokens below 2^-24 of the likeliest one have no part."""
+        """The argmax of ln p + Gumbel noise, of tokens above 2^-24 of the likeliest one; greedy: of the scores."""
         output = tokens[len(self._prompt) :]
         scores = processed_scores(self._options, self._target(tokens).astype(np.float64), self._prompt, output)
+        if np.isneginf(scores).all():
+            raise NothingLeftError(len(output))
+        if self._options.temperature == 0:
+            return int(scores.argmax())
         shares = distribution(self._options, scores)
         able = np.flatnonzero(shares >= shares.max() * 2.0**-24)
         return max(able, key=lambda token: math.log(shares[token]) - math.log(self._noise(tokens, int(token))))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ml_dtypes import bfloat16, float8_e4m3fn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -56,7 +55,7 @@ def attention_cases(library: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
     sequences = [Sequence(530, 7, tree), Sequence(0, 7), Sequence(20, 1)]
     for dim, window, softcap in ((64, 0, 0.0), (80, 9, 0.0), (20, 0, 2.0), (128, 0, 0.0)):
         attention = Attention(6, 3, dim, dim // 4 * 2, interleaved=dim % 3 % 2, sliding_window=window, softcap=softcap)
-        for dtype in (np.float16, np.float32, bfloat16, np.uint8, float8_e4m3fn):
+        for dtype in (np.float16, np.float32, np.uint8):
             inputs = make_pass(attention, sequences, dtype=dtype, norm=dim != 128)
             inputs.qkv[:, ::7] *= 1e-6  # halves below the normal range too
             out = runner(library, attention, inputs)(as_inputs(inputs))

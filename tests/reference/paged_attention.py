@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ml_dtypes import float8_e4m3fn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +100,8 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
     return out.reshape(num_tokens, -1)
 
 
-LARGEST = {np.dtype(np.uint8): 127, np.dtype(float8_e4m3fn): 448}  # what the largest magnitude of a head becomes
+LARGEST = 127  # what the largest magnitude of a head becomes in a cache of bytes, which has scales
+OFFSET = 128  # of its bytes
 
 
 def scaled_views(cache: NDArray[np.generic]) -> tuple[NDArray[np.generic], NDArray[np.float16]]:
@@ -114,25 +114,23 @@ def scaled_views(cache: NDArray[np.generic]) -> tuple[NDArray[np.generic], NDArr
 
 
 def _write(cache: NDArray[np.generic], slot: tuple[int, int], heads: NDArray[np.float64]) -> None:
-    if cache.dtype not in LARGEST:
+    if cache.dtype != np.uint8:
         cache[slot] = heads
         return
     elements, scales = scaled_views(cache)
-    heads, largest = heads.astype(np.float32), np.float32(LARGEST[cache.dtype])
-    scale = (np.abs(heads).max(axis=1) / largest).astype(np.float16)
+    heads = heads.astype(np.float32)
+    scale = (np.abs(heads).max(axis=1) / np.float32(LARGEST)).astype(np.float16)
     with np.errstate(divide="ignore"):
         inverse = np.where(scale > 0, np.float32(1) / scale.astype(np.float32), np.float32(0))
-    multiples = np.clip(heads * inverse[:, None], -largest, largest)
-    elements[slot] = np.rint(multiples) + 128 if cache.dtype == np.uint8 else multiples
+    elements[slot] = np.rint(np.clip(heads * inverse[:, None], -LARGEST, LARGEST)) + OFFSET
     scales[slot] = scale
 
 
 def _read(cache: NDArray[np.generic], slot: tuple[int, int], kv_head: int) -> NDArray[np.float64]:
-    if cache.dtype not in LARGEST:
+    if cache.dtype != np.uint8:
         return cache[slot][kv_head].astype(np.float64)
     elements, scales = scaled_views(cache)
-    offset = 128 if cache.dtype == np.uint8 else 0
-    return (elements[slot][kv_head].astype(np.float64) - offset) * float(scales[slot][kv_head])
+    return (elements[slot][kv_head].astype(np.float64) - OFFSET) * float(scales[slot][kv_head])
 
 
 def _rows(inputs: Pass) -> list[tuple[int, int]]:

@@ -44,9 +44,17 @@ def test_flags_of_an_engine_default_to_its_own() -> None:
         assert field.default == defaults[field.name], field.name
 
 
+def test_a_dynamic_tree_has_as_many_tokens_as_an_engine_has_room_for_by_default() -> None:
+    """Also where a command makes more room."""
+    assert TreeFlags(tree="dynamic").keywords()["tree_nodes"] == 8
+    request = GenerateOptions(tree="dynamic").to_request(has_draft=True, max_draft_tokens=8)
+    assert (request.tree_nodes, request.tree_depth) == (8, 6)
+
+
 def test_a_tree_makes_room_for_itself() -> None:
     assert TreeFlags().room(8) == 8
-    assert TreeFlags(tree="dynamic").room(8) == 15
+    assert TreeFlags(tree="dynamic").room(8) == 8
+    assert TreeFlags(tree="dynamic", tree_nodes=20).room(8) == 20
     assert TreeFlags(tree="3-2-2-1").room(8) == 33
     with pytest.raises(InvalidArgumentError, match="has 90 tokens"):
         TreeFlags(tree="9-9").room(8)

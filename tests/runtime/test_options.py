@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pilotfish.bindings import AS_MANY_AS_PAY, DraftSource, InvalidArgumentError, PilotfishError
+from pilotfish.bindings import DraftSource, InvalidArgumentError, PilotfishError, limits
 from pilotfish.runtime.memory import format_bytes, parse_bytes, peak_memory_bytes, resident_memory_bytes
 from pilotfish.runtime.option_checks import prompt_array
 from pilotfish.runtime.options import GenerateOptions
@@ -119,7 +119,7 @@ def test_an_unknown_option_is_a_type_error() -> None:
 def test_by_default_as_many_tokens_are_drafted_as_pay_from_whatever_source() -> None:
     for has_draft in (False, True):
         request = GenerateOptions(seed=3).to_request(has_draft=has_draft, max_draft_tokens=8)
-        assert (request.num_draft_tokens, request.draft_source) == (AS_MANY_AS_PAY, DraftSource.AUTO)
+        assert (request.num_draft_tokens, request.draft_source) == (limits.AS_MANY_AS_PAY, DraftSource.AUTO)
     fixed = GenerateOptions(num_draft_tokens=3).to_request(has_draft=True, max_draft_tokens=8)
     assert (fixed.num_draft_tokens, fixed.draft_source) == (3, DraftSource.AUTO)
     lookup = GenerateOptions(source="lookup", num_draft_tokens=3).to_request(has_draft=False, max_draft_tokens=8)

@@ -11,8 +11,7 @@ namespace pilotfish {
 
 constexpr ONNXTensorElementDataType element_type(CacheType type) {
   constexpr std::array kElements{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-                                 ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
-                                 ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN};
+                                 ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8};
   return kElements[static_cast<size_t>(type)];
 }
 

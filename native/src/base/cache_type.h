@@ -7,21 +7,20 @@
 
 namespace pilotfish {
 
-enum class CacheType { kF16, kF32, kBf16, kInt8, kFp8 };
-inline constexpr std::array kCacheTypes{CacheType::kF16, CacheType::kF32, CacheType::kBf16, CacheType::kInt8,
-                                        CacheType::kFp8};
+enum class CacheType { kF16, kF32, kInt8 };
+inline constexpr std::array kCacheTypes{CacheType::kF16, CacheType::kF32, CacheType::kInt8};
 
 // As manifests name it.
 constexpr const char* name_of(CacheType type) {
-  constexpr std::array kNames{"f16", "f32", "bf16", "int8", "fp8"};
+  constexpr std::array kNames{"f16", "f32", "int8"};
   return kNames[static_cast<size_t>(type)];
 }
 
 // Elements are bytes then, and a head of a slot has a scale of two more, which lies behind all elements of its block.
-constexpr bool has_scales(CacheType type) { return type == CacheType::kInt8 || type == CacheType::kFp8; }
+constexpr bool has_scales(CacheType type) { return type == CacheType::kInt8; }
 
 // The largest magnitude of an element beside a scale: what the head's largest becomes.
-constexpr float largest_element(CacheType type) { return type == CacheType::kInt8 ? 127.0f : 448.0f; }
+inline constexpr float kLargestElement = 127.0f;
 
 constexpr int element_bytes(CacheType type) { return has_scales(type) ? 1 : type == CacheType::kF32 ? 4 : 2; }
 

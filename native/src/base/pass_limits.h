@@ -8,7 +8,7 @@
 
 namespace pilotfish {
 
-inline constexpr int32_t kMostTogether = 16;
+inline constexpr int32_t kMostTogether = PF_MOST_TOGETHER;
 
 // All requests that may be open, up to kMostTogether; on a device one.
 inline int32_t max_together(const pf_engine_options& options) noexcept {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "pilotfish.h"
+
 namespace pilotfish {
 
 enum class Source : uint8_t { kDraft, kLookup, kHead };
@@ -48,8 +50,9 @@ struct TreeLimits {
 
 class TokenTree {
  public:
-  static constexpr int32_t kMaxTokens = 63;  // row 0 of a verification is the root, and a row's mask has 64 bits
-  static constexpr int32_t kRoot = -1;       // the parent of tokens that follow the last token of the sequence
+  static constexpr int32_t kMaxTokens =
+      PF_MOST_DRAFT_TOKENS;             // row 0 of a verification is the root, and a row's mask has 64 bits
+  static constexpr int32_t kRoot = -1;  // the parent of tokens that follow the last token of the sequence
   static constexpr int32_t kNone = -2;
 
   // Empties the tree. Limits are cut to 0..kMaxTokens.

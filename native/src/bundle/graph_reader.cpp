@@ -351,8 +351,8 @@ GraphOpset read_opset(std::string_view message) {
 
 ElementType element_type(int64_t number) {
   using enum ElementType;
-  for (const ElementType type : {kFloat, kUint8, kInt8, kUint16, kInt16, kInt32, kInt64, kBool, kFloat16, kDouble,
-                                 kUint32, kUint64, kBfloat16, kFloat8}) {
+  for (const ElementType type :
+       {kFloat, kUint8, kInt8, kUint16, kInt16, kInt32, kInt64, kBool, kFloat16, kDouble, kUint32, kUint64}) {
     if (number == static_cast<int64_t>(type)) return type;
   }
   throw GraphError("has elements of type " + std::to_string(number) + ", which is none of a bundle's");
@@ -371,7 +371,6 @@ uint64_t element_bytes(ElementType type) noexcept {
     case ElementType::kUint16:
     case ElementType::kInt16:
     case ElementType::kFloat16:
-    case ElementType::kBfloat16:
       return 2;
     default:
       return 1;

@@ -31,11 +31,9 @@ enum class ElementType : int32_t {
   kFloat16 = 10,
   kDouble = 11,
   kUint32 = 12,
-  kUint64 = 13,
-  kBfloat16 = 16,
-  kFloat8 = 17
+  kUint64 = 13
 };
-// Throws GraphError for others: strings, complex numbers, packed nibbles.
+// Throws GraphError for others: strings, complex numbers, small floats, packed nibbles.
 ElementType element_type(int64_t number);
 uint64_t element_bytes(ElementType type) noexcept;
 

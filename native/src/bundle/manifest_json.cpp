@@ -79,7 +79,8 @@ CacheType parse_cache_type(const Node& node) {
   for (const CacheType type : kCacheTypes) {
     if (name == name_of(type)) return type;
   }
-  node.wrong("cache_dtype", "f16, f32, bf16, int8 or fp8", name);
+  fail(PF_BUNDLE_VERSION, node.where(), ".cache_dtype is ", Node::shown(name),
+       "; this pilotfish has caches of f16, f32 and int8: export the bundle again with --cache-dtype f16 or int8");
 }
 
 }  // namespace pilotfish

@@ -66,11 +66,6 @@ class Node {
 
   const std::string& where() const { return where_; }
 
- private:
-  [[noreturn]] void wrong(const char* expected) const {
-    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", shown(json_));
-  }
-
   // A value as an error shows it: its beginning, where it is long.
   static std::string shown(const Json& value) {
     constexpr size_t kMostBytes = 200;
@@ -78,6 +73,11 @@ class Node {
     if (text.size() <= kMostBytes) return text;
     text = value.dump(-1, ' ', true);  // of one byte a character, so that none is cut
     return text.substr(0, kMostBytes) + "...";
+  }
+
+ private:
+  [[noreturn]] void wrong(const char* expected) const {
+    fail(PF_BUNDLE_CORRUPT, where_, ": expected ", expected, ", found ", shown(json_));
   }
 
   const Json& at(const char* key) const {

@@ -10,14 +10,6 @@
 namespace pilotfish {
 namespace {
 
-constexpr int32_t kMostDraftTokens = 63;  // with the token before them they fill a 64-bit tree mask
-constexpr int32_t kMostChunk = 4096;
-constexpr int32_t kMostDevices = 1024;
-constexpr int32_t kMostThreads = 1024;
-constexpr int32_t kMostSequences = 1024;
-constexpr int32_t kMostContext = 1 << 22;
-constexpr int32_t kLeastWindow = 64;
-
 template <typename Value, typename Limit>
 void check_range(const char* name, Value value, Limit least, Limit most) {
   if (!(value >= least && value <= most)) {
@@ -50,7 +42,8 @@ void check_widths(const pf_generate_options& options, int32_t max_draft_tokens) 
   const int32_t num_tokens = TreeShape::fixed({options.tree_widths, options.num_tree_widths}).num_tokens();
   if (num_tokens > max_draft_tokens) {
     const bool is_counted = num_tokens <= TokenTree::kMaxTokens;
-    fail(PF_INVALID_ARGUMENT, "the tree has ", is_counted ? std::to_string(num_tokens) : "more than 63",
+    fail(PF_INVALID_ARGUMENT, "the tree has ",
+         is_counted ? std::to_string(num_tokens) : "more than " + std::to_string(PF_MOST_DRAFT_TOKENS),
          " tokens, max_draft_tokens is ", max_draft_tokens);
   }
 }
@@ -83,7 +76,7 @@ void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
   }
   if (is_dynamic) {
     check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
-    check_range("tree_depth", options.tree_depth, 1, options.tree_nodes);
+    check_range("tree_depth", options.tree_depth, 0, options.tree_nodes);
   }
   check_tree_source(options);
   if (is_sparse) check_parents(options, max_draft_tokens);
@@ -132,7 +125,7 @@ pf_engine_options default_engine_options() noexcept {
 pf_generate_options default_generate_options() noexcept {
   pf_generate_options options{};
   options.struct_size = sizeof options;
-  options.max_new_tokens = 128;
+  options.max_new_tokens = 256;
   options.num_draft_tokens = PF_AS_MANY_AS_PAY;
   set_sampling_defaults(options);
   options.reuse_prefix = 1;
@@ -142,16 +135,19 @@ pf_generate_options default_generate_options() noexcept {
 void check_options(const pf_engine_options& options) {
   check_size("pf_engine_options", options.struct_size, sizeof options);
   check_range("device", options.device, int32_t{PF_DEVICE_CPU}, int32_t{PF_DEVICE_CUDA});
-  check_range("device_index", options.device_index, 0, options.device == PF_DEVICE_CUDA ? kMostDevices : 0);
+  check_range("device_index", options.device_index, 0,
+              options.device == PF_DEVICE_CUDA ? int32_t{PF_MOST_DEVICE_INDEX} : 0);
   if (!options.ort_library) fail(PF_INVALID_ARGUMENT, "ort_library is NULL, it must name libonnxruntime.so");
-  check_range("num_threads", options.num_threads, 0, kMostThreads);
-  check_range("max_context", options.max_context, 0, kMostContext);
-  check_range("max_draft_tokens", options.max_draft_tokens, 0, kMostDraftTokens);
-  check_range("prefill_chunk", options.prefill_chunk, 0, kMostChunk);
-  check_range("num_sequences", options.num_sequences, 1, kMostSequences);
+  check_range("num_threads", options.num_threads, 0, int32_t{PF_MOST_THREADS});
+  check_range("max_context", options.max_context, 0, int32_t{PF_MOST_CONTEXT});
+  check_range("max_draft_tokens", options.max_draft_tokens, 0, int32_t{PF_MOST_DRAFT_TOKENS});
+  check_range("prefill_chunk", options.prefill_chunk, 0, int32_t{PF_MOST_PREFILL_CHUNK});
+  check_range("num_sequences", options.num_sequences, 1, int32_t{PF_MOST_SEQUENCES});
   check_range("calibration", options.calibration, int32_t{PF_CALIBRATION_OFF}, int32_t{PF_CALIBRATION_REFRESH});
   check_range("acceptance", options.acceptance, int32_t{PF_ACCEPT_EQUAL}, int32_t{PF_ACCEPT_REJECTION});
-  if (options.draft_window != 0) check_range("draft_window", options.draft_window, kLeastWindow, kMostContext);
+  if (options.draft_window != 0) {
+    check_range("draft_window", options.draft_window, PF_LEAST_DRAFT_WINDOW, PF_MOST_CONTEXT);
+  }
   if (options.lookup_store) {
     check_range("lookup_store_bytes", options.lookup_store_bytes, LookupStore::kLeastBytes, LookupStore::kMostBytes);
   }
@@ -159,7 +155,7 @@ void check_options(const pf_engine_options& options) {
 
 void check_options(const pf_generate_options& options, int32_t max_draft_tokens) {
   check_size("pf_generate_options", options.struct_size, sizeof options);
-  check_range("max_new_tokens", options.max_new_tokens, 1, kMostContext);
+  check_range("max_new_tokens", options.max_new_tokens, 1, int32_t{PF_MOST_CONTEXT});
   check_range("num_draft_tokens", options.num_draft_tokens, int32_t{PF_AS_MANY_AS_PAY}, max_draft_tokens);
   check_range("ignore_eos", options.ignore_eos, 0, 1);
   check_range("draft_source", options.draft_source, int32_t{PF_DRAFT_AUTO}, int32_t{PF_DRAFT_LOOKUP_HEAD});
@@ -177,7 +173,10 @@ bool has_tree(const pf_generate_options& options) noexcept {
 TreeShape tree_shape(const pf_generate_options& options) noexcept {
   if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
   if (options.num_tree_parents > 0) return TreeShape::sparse({options.tree_parents, options.num_tree_parents});
-  if (options.tree_nodes > 0) return TreeShape::dynamic(options.tree_nodes, options.tree_depth);
+  if (options.tree_nodes > 0) {
+    const int32_t depth = std::min<int32_t>(PF_DEFAULT_TREE_DEPTH, options.tree_nodes);
+    return TreeShape::dynamic(options.tree_nodes, options.tree_depth > 0 ? options.tree_depth : depth);
+  }
   return TreeShape::chain(0);
 }
 

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "lookup/lookup_index.h"
+#include "pilotfish.h"
 
 namespace pilotfish {
 
 class LookupStore {
  public:
-  static constexpr uint64_t kLeastBytes = uint64_t{1} << 12;
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  static constexpr uint64_t kLeastBytes = PF_LEAST_LOOKUP_STORE_BYTES;
+  static constexpr uint64_t kMostBytes = PF_MOST_LOOKUP_STORE_BYTES;
 
   // Reads the file, if it exists. It may have up to max_bytes; of a longer one the latest texts that fit are taken.
   // `tokenizer_hash` has 64 hexadecimal digits, and ids are below num_ids. Throws PF_PAIR_MISMATCH when the file is of

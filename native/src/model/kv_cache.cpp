@@ -11,7 +11,7 @@ namespace pilotfish {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32 and bf16, 0.04 (fp8) or -111 (int8) times 6.4e-4
+constexpr int kFillByte = 0x11;  // 6.4e-4 as f16, 1.1e-28 as f32, -111 times 6.4e-4 as int8
 
 size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 

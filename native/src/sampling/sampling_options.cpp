@@ -4,18 +4,19 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string>
 
 #include "base/status.h"
 
 namespace pilotfish {
 namespace {
 
-constexpr float kMostPenalty = 100;
-constexpr int32_t kMostTopLogprobs = 256;
+constexpr float kMostTemperature = PF_MOST_TEMPERATURE;
+constexpr float kMostPenalty = PF_MOST_PENALTY;
 constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
 
 template <typename Value>
-void check(const char* name, Value value, bool is_valid, const char* limit) {
+void check(const char* name, Value value, bool is_valid, const std::string& limit) {
   if (!is_valid) fail(PF_INVALID_ARGUMENT, name, " is ", value, ", ", limit);
 }
 
@@ -27,10 +28,11 @@ void check_count(const char* name, int32_t value, int32_t most) {
 
 void check_penalties(const pf_generate_options& options) {
   const float repetition = options.repetition_penalty;
-  check("repetition_penalty", repetition, repetition > 0 && repetition <= kMostPenalty, "not in (0, 100]");
+  const std::string most = std::to_string(PF_MOST_PENALTY);
+  check("repetition_penalty", repetition, repetition > 0 && repetition <= kMostPenalty, "not in (0, " + most + "]");
   for (const auto& [name, value] : {std::pair("presence_penalty", options.presence_penalty),
                                     std::pair("frequency_penalty", options.frequency_penalty)}) {
-    check(name, value, value >= -kMostPenalty && value <= kMostPenalty, "not in [-100, 100]");
+    check(name, value, value >= -kMostPenalty && value <= kMostPenalty, "not in [-" + most + ", " + most + "]");
   }
   check_count("penalty_window", options.penalty_window, kMost);
   check_count("no_repeat_ngram_size", options.no_repeat_ngram_size, kMost);
@@ -57,7 +59,7 @@ void set_sampling_defaults(pf_generate_options& options) noexcept {
 
 void check_sampling(const pf_generate_options& options) {
   check("temperature", options.temperature, options.temperature >= 0 && options.temperature <= kMostTemperature,
-        "not in [0, 100]");
+        "not in [0, " + std::to_string(PF_MOST_TEMPERATURE) + "]");
   check_count("top_k", options.top_k, kMost);
   check("top_p", options.top_p, options.top_p > 0 && options.top_p <= 1, "not in (0, 1]");
   check("min_p", options.min_p, options.min_p >= 0 && options.min_p < 1, "not in [0, 1)");
@@ -69,7 +71,7 @@ void check_sampling(const pf_generate_options& options) {
   }
   check_penalties(options);
   check_logit_bias(options);
-  check_count("num_top_logprobs", options.num_top_logprobs, kMostTopLogprobs);
+  check_count("num_top_logprobs", options.num_top_logprobs, PF_MOST_TOP_LOGPROBS);
   check_count("echo", options.echo, 1);
   if (options.num_stop_ids > 0 && !options.stop_ids) fail(PF_INVALID_ARGUMENT, "stop_ids is NULL");
 }

@@ -10,11 +10,9 @@
 
 namespace pilotfish {
 
-// A smaller temperature is greedy: its inverse, in powers of two, would leave the numbers that a float has.
-inline constexpr float kLeastTemperature = 1e-37f;
-inline constexpr float kMostTemperature = 100;
-
-inline bool is_greedy(const pf_generate_options& options) noexcept { return options.temperature < kLeastTemperature; }
+inline bool is_greedy(const pf_generate_options& options) noexcept {
+  return options.temperature < PF_LEAST_TEMPERATURE;
+}
 
 // The values that change nothing.
 void set_sampling_defaults(pf_generate_options& options) noexcept;
