@@ -29,6 +29,14 @@ class DraftRows {
   virtual std::optional<Logits> begin(const DraftRequest& request, Draft& out) = 0;
   // A further pass: the logits after the tree's tokens `level`, which have draft rows, as have those before them.
   virtual Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) = 0;
+
+  // Of a source whose passes several requests can share: the model that runs them. nullptr: each runs its own.
+  virtual Model* shared_model() noexcept { return nullptr; }
+  // One request's part in them, in place of begin() and run_level(). None: it has too much to read first for others to
+  // wait for.
+  virtual std::optional<Pass> share_begin(const DraftRequest&, const Draft&) { return std::nullopt; }
+  // `rows` are those of level_pass(), and must stay until the part has been taken.
+  virtual Pass share_level(const DraftRequest&, TreePass&) { return {}; }
 };
 
 // The first logits of its rows that may be drafted, where ids from num_ids on are padding.

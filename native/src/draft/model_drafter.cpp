@@ -1,10 +1,12 @@
 #include "draft/model_drafter.h"
 
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "base/pass_limits.h"
 #include "draft/draw.h"
 #include "sampling/row_math.h"
 
@@ -38,47 +40,109 @@ ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t p
           .shape_token = 0};
 }
 
-ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids)
+ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids, int32_t most_together)
     : rows_(rows),
       num_ids_(rows.logit_ids().empty() ? std::min(num_ids, rows.num_logits()) : num_ids),
       likeliest_(num_ids_),
-      row_(rows.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()) {
+      row_(rows.logit_ids().empty() ? 0 : num_ids, -std::numeric_limits<float>::infinity()),
+      growths_(most_together) {
   constexpr size_t kMaxTokens = TokenTree::kMaxTokens;
   candidates_.reserve(kMaxTokens * Likeliest::kMost);
-  level_.reserve(kMaxTokens);
   picked_.reserve(Likeliest::kMost);
   path_probs_.reserve(kMaxTokens * (Likeliest::kMost + 1));
+  for (Growth& growth : growths_) growth.level.reserve(kMaxTokens);
+}
+
+bool ModelDrafter::start(Growth& growth, const DraftRequest& request, Draft& out) const {
+  growth.request = &request;
+  growth.out = &out;
+  growth.max_depth = std::min({request.shape.depth(), out.tree.limits().max_depth, rows_.max_depth()});
+  growth.depth = growth.num_rows = 0;
+  growth.level.clear();
+  if (growth.max_depth > 0 && out.tree.limits().max_tokens > 0) growth.level.push_back(TokenTree::kRoot);
+  return !growth.level.empty();
 }
 
 bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
-  TokenTree& tree = out.tree;
-  const int32_t max_depth = std::min({request.shape.depth(), tree.limits().max_depth, rows_.max_depth()});
-  if (max_depth == 0 || tree.limits().max_tokens == 0) return true;
+  Growth& growth = growths_[0];
+  if (!start(growth, request, out)) return true;
   std::optional<Logits> logits = rows_.begin(request, out);
-  if (!logits) return false;
-  num_rows_ = 0;
-  level_.assign(1, TokenTree::kRoot);
-  for (int32_t depth = 1;; ++depth) {
-    candidates_.clear();
-    picked_from_ = nullptr;
-    for (size_t i = 0; i < level_.size(); ++i) {
-      const size_t first = candidates_.size();
-      expand(request, *logits, static_cast<int32_t>(i), level_[i], out);
-      if (request.shape.is_sparse()) place(request.shape, level_[i], first);
-    }
-    settle(request.shape, tree);
-    if (depth == max_depth) return true;
-    choose_level(request, depth, out);
-    if (level_.empty()) return true;
-    if (request.cancelled.load(std::memory_order_relaxed)) return false;
-    out.count_level(level_.size());
-    logits = rows_.run_level(request, tree, level_);
+  while (logits) {
+    grow(growth, *logits, 0);
+    if (growth.level.empty()) return true;
+    if (is_through(growth)) return false;
+    logits = rows_.run_level(request, out.tree, growth.level);
   }
+  return false;
 }
 
-void ModelDrafter::expand(const DraftRequest& request, const Logits& rows, int32_t row, int32_t parent, Draft& out) {
+void ModelDrafter::propose(std::span<Proposal> proposals, SharedPass& pass) {
+  Model* const model = rows_.shared_model();
+  if (!model || proposals.size() < 2) {
+    for (Proposal& each : proposals) each.is_cancelled = !propose(each.request, *each.out);
+    return;
+  }
+  assert(proposals.size() <= growths_.size());
+  const auto growths = std::span(growths_).first(proposals.size());
+  for (size_t i = 0; i < growths.size(); ++i) start(growths[i], proposals[i].request, *proposals[i].out);
+  while (!std::ranges::all_of(growths, is_through)) {
+    for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, *model, pass);
+  }
+  for (size_t i = 0; i < growths.size(); ++i) proposals[i].is_cancelled = !growths[i].level.empty();
+}
+
+std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, Model& model, SharedPass& pass) {
+  std::array<Growth*, kMostTogether> sharing;
+  std::array<int32_t, kMostTogether> first_rows;
+  size_t num_sharing = 0, next = 0;
+  pass.clear();
+  for (; next < growths.size(); ++next) {
+    Growth& growth = growths[next];
+    if (is_through(growth)) continue;
+    TreePass level;
+    const std::optional<Pass> part = share(growth, level);
+    if (!part) {
+      if (const std::optional<Logits> logits = rows_.begin(*growth.request, *growth.out)) grow(growth, *logits, 0);
+      continue;
+    }
+    if (!pass.has_room(static_cast<int32_t>(part->ids.size()))) break;
+    if (growth.depth == 0) growth.out->num_cached = static_cast<int32_t>(growth.request->tokens.size());
+    first_rows[num_sharing] = pass.add(*part);
+    sharing[num_sharing++] = &growth;
+  }
+  if (num_sharing > 0) {
+    const Logits logits = pass.forward(model, false);
+    for (size_t i = 0; i < num_sharing; ++i) grow(*sharing[i], logits, first_rows[i]);
+  }
+  return growths.subspan(next);
+}
+
+std::optional<Pass> ModelDrafter::share(const Growth& growth, TreePass& level) {
+  if (growth.depth == 0) return rows_.share_begin(*growth.request, *growth.out);
+  level = level_pass(growth.out->tree, growth.level);
+  return rows_.share_level(*growth.request, level);
+}
+
+void ModelDrafter::grow(Growth& growth, const Logits& rows, int32_t first_row) {
+  ++growth.depth;
+  candidates_.clear();
+  picked_from_ = nullptr;
+  for (size_t i = 0; i < growth.level.size(); ++i) {
+    const size_t first = candidates_.size();
+    expand(growth, rows, first_row + static_cast<int32_t>(i), growth.level[i]);
+    if (growth.request->shape.is_sparse()) place(growth, growth.level[i], first);
+  }
+  settle(growth);
+  growth.level.clear();
+  if (growth.depth < growth.max_depth) choose_level(growth);
+  if (!growth.level.empty()) growth.out->count_level(growth.level.size());
+}
+
+void ModelDrafter::expand(const Growth& growth, const Logits& rows, int32_t row, int32_t parent) {
+  const DraftRequest& request = *growth.request;
+  Draft& out = *growth.out;
   const int32_t depth = parent == TokenTree::kRoot ? 0 : out.tree[parent].depth;
-  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : shape_tokens_[parent];
+  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : growth.shape_tokens[parent];
   int32_t count = request.shape.is_sparse() ? request.shape.num_children(shape_token) : request.shape.width(depth);
   if (!request.shape.is_dynamic()) {
     const int32_t room = out.tree.limits().max_tokens - out.tree.size() - static_cast<int32_t>(candidates_.size());
@@ -127,8 +191,9 @@ void ModelDrafter::note_failure(std::span<const float> logits, Draft& out) noexc
   out.is_broken = out.is_broken || !are_numbers(logits);
 }
 
-void ModelDrafter::place(const TreeShape& shape, int32_t parent, size_t first) {
-  int32_t next = shape.first_child(parent == TokenTree::kRoot ? TokenTree::kRoot : shape_tokens_[parent]);
+void ModelDrafter::place(const Growth& growth, int32_t parent, size_t first) {
+  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : growth.shape_tokens[parent];
+  int32_t next = growth.request->shape.first_child(shape_token);
   for (size_t i = first; i < candidates_.size(); ++i) candidates_[i].shape_token = next++;
 }
 
@@ -227,13 +292,14 @@ void ModelDrafter::sift(TokenTree& tree) {
   candidates_.resize(num_new);
 }
 
-void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
-  if (shape.is_dynamic()) sift(tree);
+void ModelDrafter::settle(Growth& growth) {
+  TokenTree& tree = growth.out->tree;
+  if (growth.request->shape.is_dynamic()) sift(tree);
   for (const Candidate& candidate : candidates_) {
     const int32_t parent = index_of_row(tree, candidate.parent_row);
     const int32_t index = tree.add(candidate.id, parent, candidate.prob, rows_.source());
     if (index == TokenTree::kNone) continue;
-    shape_tokens_[index] = candidate.shape_token;
+    growth.shape_tokens[index] = candidate.shape_token;
     if (candidate.draw.distribution != Draw::kCertain) tree.set_draw(index, candidate.draw);
     if (tree[index].source == rows_.source() && candidate.draw.distribution == Draw::kCertain) {
       tree.set_guess(index, candidate.guess);
@@ -241,30 +307,31 @@ void ModelDrafter::settle(const TreeShape& shape, TokenTree& tree) {
   }
 }
 
-void ModelDrafter::choose_level(const DraftRequest& request, int32_t depth, Draft& out) {
-  TokenTree& tree = out.tree;
-  level_.clear();
+void ModelDrafter::choose_level(Growth& growth) {
+  const DraftRequest& request = *growth.request;
+  TokenTree& tree = growth.out->tree;
+  std::vector<int32_t>& level = growth.level;
   for (int32_t i = 0; i < tree.size(); ++i) {
     const TreeToken& token = tree[i];
     const bool is_known = token.parent == TokenTree::kRoot || tree[token.parent].draft_row > 0;
-    if (token.depth == depth && is_known && !request.chooser.ends_text(token.id)) level_.push_back(i);
+    if (token.depth == growth.depth && is_known && !request.chooser.ends_text(token.id)) level.push_back(i);
   }
-  const int32_t most_rows = std::min(out.max_draft_rows - num_rows_, rows_.max_rows());
+  const int32_t most_rows = std::min(growth.out->max_draft_rows - growth.num_rows, rows_.max_rows());
   const size_t room = size_t(std::max(0, most_rows));
   if (request.shape.is_dynamic()) {
     const size_t most = std::min(room, kMostContinued);
     const auto is_likelier = [&](int32_t a, int32_t b) {
       return tree[a].path_prob != tree[b].path_prob ? tree[a].path_prob > tree[b].path_prob : a < b;
     };
-    std::sort(level_.begin(), level_.end(), is_likelier);
-    if (level_.size() > most) level_.resize(most);
-    if (request.pace && !level_.empty()) level_.resize(request.pace->num_continued(tree, level_));
-    std::sort(level_.begin(), level_.end());
+    std::sort(level.begin(), level.end(), is_likelier);
+    if (level.size() > most) level.resize(most);
+    if (request.pace && !level.empty()) level.resize(request.pace->num_continued(tree, level));
+    std::sort(level.begin(), level.end());
   } else if (tree.is_full()) {
-    level_.clear();
+    level.clear();
   }
-  if (level_.size() > room) level_.resize(room);
-  for (const int32_t index : level_) tree.set_draft_row(index, ++num_rows_);
+  if (level.size() > room) level.resize(room);
+  for (const int32_t index : level) tree.set_draft_row(index, ++growth.num_rows);
 }
 
 }  // namespace pilotfish

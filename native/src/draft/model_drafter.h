@@ -11,14 +11,22 @@
 #include "draft/draft_rows.h"
 #include "draft/drafter.h"
 #include "draft/likeliest.h"
+#include "model/shared_pass.h"
 
 namespace pilotfish {
+
+// What one of several requests drafts together with the others.
+struct Proposal {
+  DraftRequest request;
+  Draft* out;
+  bool is_cancelled = false;
+};
 
 class ModelDrafter : public Drafter {
  public:
   // Ids from num_ids on are padding, and ids that the model does not score are none of its logits: neither is drafted.
-  // `rows` must outlive the drafter.
-  ModelDrafter(DraftRows& rows, int32_t num_ids);
+  // `rows` must outlive the drafter. At most `most_together` requests draft together.
+  ModelDrafter(DraftRows& rows, int32_t num_ids, int32_t most_together = 1);
 
   // Catches up with the sequence and drafts. Each token's children are those that the draft would choose: the likeliest
   // when decoding is greedy, else the best under the noise of their position, which is the target's as well
@@ -28,8 +36,22 @@ class ModelDrafter : public Drafter {
   // other drafters put in the tree keep their places; those that end a level are continued too. Afterwards the sequence
   // is in the draft's cache, and behind it the tokens that have a draft_row.
   bool propose(const DraftRequest& request, Draft& out) override;
+  // The same for several requests, whose passes of one level are one pass of `pass`, where their source can share it.
+  // What each drafts has the bits that it has alone.
+  void propose(std::span<Proposal> proposals, SharedPass& pass);
 
  private:
+  // A tree on its way down, level by level.
+  struct Growth {
+    const DraftRequest* request;
+    Draft* out;
+    int32_t max_depth;
+    int32_t depth;               // levels so far
+    int32_t num_rows;            // drafted tokens in the cache
+    std::vector<int32_t> level;  // the tree's tokens that the next pass continues; empty: it has grown
+    std::array<int32_t, TokenTree::kMaxTokens> shape_tokens;  // of the tree's tokens, where the shape is sparse
+  };
+
   struct Candidate {
     int32_t id;
     int32_t parent_row;  // draft_row of its parent, which is not renumbered as indices are
@@ -46,13 +68,25 @@ class ModelDrafter : public Drafter {
     float confidence;
   };
 
+  // What the first pass is to continue, the last token of the sequence: false where nothing may be drafted.
+  bool start(Growth& growth, const DraftRequest& request, Draft& out) const;
+  // Adds the level that the logits from first_row on are about, and chooses what the next pass continues.
+  void grow(Growth& growth, const Logits& rows, int32_t first_row);
+  // A pass of the first ones that still grow, as many as it has room for; returns the others.
+  std::span<Growth> run_together(std::span<Growth> growths, Model& model, SharedPass& pass);
+  // A tree's part in it; `level` holds the rows. None: it has too much to read first, and does that alone.
+  std::optional<Pass> share(const Growth& growth, TreePass& level);
+  // Whether the tree has grown as far as it will, or the request was cancelled.
+  static bool is_through(const Growth& growth) noexcept {
+    return growth.level.empty() || growth.request->cancelled.load(std::memory_order_relaxed);
+  }
   static Candidate candidate(const TokenTree& tree, int32_t parent, int32_t id, float prob);
   // Adds the children that the draft thinks of after the tree's token `parent` to the candidates.
-  void expand(const DraftRequest& request, const Logits& rows, int32_t row, int32_t parent, Draft& out);
+  void expand(const Growth& growth, const Logits& rows, int32_t row, int32_t parent);
   // No children, as the draft scores no token that may follow, or gives no numbers.
   static void note_failure(std::span<const float> logits, Draft& out) noexcept;
   // Says which tokens of a sparse shape the candidates from `first` on are, the children of the tree's token `parent`.
-  void place(const TreeShape& shape, int32_t parent, size_t first);
+  void place(const Growth& growth, int32_t parent, size_t first);
   void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
                      int32_t count, Draft& out);
   void pick(std::span<const float> scores, std::span<const int32_t> ids, float peak_prob, int32_t count);
@@ -65,9 +99,9 @@ class ModelDrafter : public Drafter {
   // Leaves the candidates that the tree does not have yet, the likeliest paths first and no more than it should get.
   void sift(TokenTree& tree);
   // Moves the candidates of a level into the tree.
-  void settle(const TreeShape& shape, TokenTree& tree);
-  // Gives rows of the draft's cache to the tokens of this depth that are worth continuing, and leaves them in `level_`.
-  void choose_level(const DraftRequest& request, int32_t depth, Draft& out);
+  void settle(Growth& growth);
+  // Gives rows of the draft's cache to the tokens of the level that are worth continuing, and leaves those in it.
+  void choose_level(Growth& growth);
 
   DraftRows& rows_;
   const int32_t num_ids_;
@@ -76,10 +110,8 @@ class ModelDrafter : public Drafter {
   std::vector<Candidate> candidates_;   // of one level
   std::vector<Picked> picked_;          // the likeliest first
   const float* picked_from_ = nullptr;  // the row whose children they are, whatever the path before it; or nullptr
-  std::vector<int32_t> level_;          // the tree's tokens that the next pass continues
   std::vector<float> path_probs_;
-  std::array<int32_t, TokenTree::kMaxTokens> shape_tokens_;  // of the tree's tokens, where the shape is sparse
-  int32_t num_rows_ = 0;                                     // drafted tokens in the cache
+  std::vector<Growth> growths_;  // [most_together]
 };
 
 }  // namespace pilotfish

@@ -17,8 +17,13 @@ class ModelRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return model_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+  Model* shared_model() noexcept override { return model_.limits().max_seqs > 1 ? &model_ : nullptr; }
+  std::optional<Pass> share_begin(const DraftRequest& request, const Draft& out) override;
+  Pass share_level(const DraftRequest& request, TreePass& rows) override;
 
  private:
+  // What the model has not read of the sequence.
+  Pass unread(const DraftRequest& request, const Draft& out) const noexcept;
   // The model sees a sequence of its own, which begins with request.first_token: the blocks of that.
   std::span<const int32_t> table(const DraftRequest& request) const noexcept;
 

@@ -51,7 +51,11 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 }  // namespace
 
 Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
-    : drafts(max_together(options)), shared_pass(max_verified_rows(options), max_together(options)), sampler(num_ids) {
+    : drafts(max_together(options)),
+      verified(max_verified_rows(options), max_together(options)),
+      drafted(max_verified_rows(options), max_together(options)),
+      sampler(num_ids) {
+  proposals.reserve(max_together(options));
   for (Draft& draft : drafts) {
     if (options.acceptance != PF_ACCEPT_REJECTION) break;
     draft.distributions.resize(options.max_draft_tokens);
@@ -100,11 +104,12 @@ void Engine::load_models(const Manifest& manifest) {
                            .max_context = plan_.max_context,
                            .num_blocks = plan_.num_blocks,
                            .block_size = plan_.block_size};
-  ModelLimits target_limits = limits;
-  target_limits.max_outputs = max_verified_rows(options_);
-  target_limits.max_rows = std::max(limits.max_rows, target_limits.max_outputs);
+  ModelLimits shared_limits = limits;  // of models whose passes requests share
+  shared_limits.max_outputs = max_verified_rows(options_);
+  shared_limits.max_rows = std::max(limits.max_rows, shared_limits.max_outputs);
+  shared_limits.max_seqs = max_together(options_);
+  ModelLimits target_limits = shared_limits;
   target_limits.max_hidden = max_hidden_rows(manifest, options_);
-  target_limits.max_seqs = max_together(options_);
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, target_limits);
   if (manifest.head) {
     head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
@@ -113,11 +118,11 @@ void Engine::load_models(const Manifest& manifest) {
   }
   target_->end_load();
   if (!manifest.draft) return;
-  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, limits);
+  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, shared_limits);
   draft_->end_load();
   if (device_) likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
   draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
-  drafter_.emplace(*draft_rows_, num_ids_);
+  drafter_.emplace(*draft_rows_, num_ids_, max_together(options_));
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {

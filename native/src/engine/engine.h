@@ -36,7 +36,9 @@ struct Workspace {
   Workspace(int32_t num_ids, const pf_engine_options& options);
 
   std::vector<Draft> drafts;  // one a request of those that share a pass
-  SharedPass shared_pass;
+  SharedPass verified;        // rows of the target
+  SharedPass drafted;         // of the draft model
+  std::vector<Proposal> proposals;
   Distribution distribution;
   Sampler sampler;
 };

@@ -142,7 +142,8 @@ void Model::carry_on(const int32_t* device_rows, int32_t num_rows) {
 void Model::set_inputs(const Pass& pass) {
   const auto num_rows = static_cast<int32_t>(pass.ids.size());
   assert(num_rows >= 1 && num_rows <= limits_.max_rows && pass.num_outputs <= limits_.max_outputs);
-  assert(pass.num_outputs <= num_rows);
+  assert(pass.num_outputs <= num_rows &&
+         (pass.output_rows.empty() || int32_t(pass.output_rows.size()) == pass.num_outputs));
   assert(pass.num_hidden <= std::min(num_rows, limits_.max_hidden));
   std::copy(pass.ids.begin(), pass.ids.end(), buffers_.input_ids.begin());
   std::iota(buffers_.position_ids.begin(), buffers_.position_ids.begin() + num_rows, pass.context);
@@ -152,6 +153,7 @@ void Model::set_inputs(const Pass& pass) {
     std::iota(rows.begin(), rows.begin() + count, num_rows - count);
   };
   last_rows(buffers_.output_rows, pass.num_outputs);
+  std::copy(pass.output_rows.begin(), pass.output_rows.end(), buffers_.output_rows.begin());
   last_rows(buffers_.hidden_rows, pass.num_hidden);
   if (pass.sequences.empty()) return set_sequence(0, {num_rows, pass.block_table, pass.context});
   assert(int32_t(pass.sequences.size()) <= limits_.max_seqs && pass.positions.size() == pass.ids.size());

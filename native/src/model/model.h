@@ -54,6 +54,7 @@ struct Pass {
   int32_t num_outputs;                           // the last rows, whose logits are wanted
   int32_t num_hidden = 0;                        // the last rows, whose residual streams are wanted
   std::span<const PassSequence> sequences = {};  // several, in place of block_table and context; they need positions
+  std::span<const int32_t> output_rows = {};     // num_outputs of them, ascending, where they are not the last ones
 };
 
 struct ModelLimits {

@@ -8,6 +8,7 @@ SharedPass::SharedPass(int32_t max_rows, int32_t max_seqs) : max_rows_(max_rows)
   ids_.reserve(max_rows);
   positions_.reserve(max_rows);
   masks_.reserve(max_rows);
+  output_rows_.reserve(max_rows);
   sequences_.reserve(max_seqs);
 }
 
@@ -18,16 +19,17 @@ bool SharedPass::has_room(int32_t num_rows) const noexcept {
 int32_t SharedPass::add(const Pass& rows) {
   const auto count = static_cast<int32_t>(rows.ids.size());
   assert(has_room(count) && rows.sequences.empty());
-  const int32_t first = num_rows();
+  const auto first_output = static_cast<int32_t>(output_rows_.size());
   ids_.insert(ids_.end(), rows.ids.begin(), rows.ids.end());
   for (int32_t row = 0; row < count; ++row) {
     positions_.push_back(rows.positions.empty() ? rows.context + row : rows.positions[row]);
     // A causal row sees itself and those before it.
     masks_.push_back(rows.tree_mask.empty() ? ~uint64_t{0} >> (63 - row) : rows.tree_mask[row]);
   }
+  for (int32_t row = num_rows() - rows.num_outputs; row < num_rows(); ++row) output_rows_.push_back(row);
   sequences_.push_back({count, rows.block_table, rows.context});
   is_causal_ = is_causal_ && rows.tree_mask.empty();
-  return first;
+  return first_output;
 }
 
 Logits SharedPass::forward(Model& model, bool gives_hidden) {
@@ -36,15 +38,17 @@ Logits SharedPass::forward(Model& model, bool gives_hidden) {
                         .tree_mask = is_causal_ ? std::span<const uint64_t>() : masks_,
                         .block_table = {},
                         .context = 0,
-                        .num_outputs = num_rows(),
+                        .num_outputs = static_cast<int32_t>(output_rows_.size()),
                         .num_hidden = gives_hidden ? num_rows() : 0,
-                        .sequences = sequences_});
+                        .sequences = sequences_,
+                        .output_rows = output_rows_});
 }
 
 void SharedPass::clear() noexcept {
   ids_.clear();
   positions_.clear();
   masks_.clear();
+  output_rows_.clear();
   sequences_.clear();
   is_causal_ = true;
 }

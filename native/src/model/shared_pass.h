@@ -1,4 +1,4 @@
-// Rows of several sequences that go through a model together: what their requests drafted, verified in one pass.
+// Rows of several sequences that go through a model together: to verify what their requests drafted, or to draft.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@ class SharedPass {
 
   bool has_room(int32_t num_rows) const noexcept;
   int32_t num_rows() const noexcept { return static_cast<int32_t>(ids_.size()); }
-  // Appends the rows of a pass over one sequence, whose block table must stay where it is; returns the first one's
-  // index.
+  // Appends the rows of a pass over one sequence, whose block table must stay where it is; returns the index of its
+  // first output.
   int32_t add(const Pass& rows);
-  // Runs the rows and returns the logits after each. With `gives_hidden` the model's hidden() are those of all.
+  // Runs the rows and returns the logits of the outputs. With `gives_hidden` the model's hidden() are those of all
+  // rows.
   Logits forward(Model& model, bool gives_hidden);
   void clear() noexcept;
 
  private:
   const int32_t max_rows_;
   const int32_t max_seqs_;
-  std::vector<int32_t> ids_, positions_;
+  std::vector<int32_t> ids_, positions_, output_rows_;
   std::vector<uint64_t> masks_;
   std::vector<PassSequence> sequences_;
   bool is_causal_ = true;  // so are all of them

@@ -17,6 +17,14 @@ constexpr double kMostRisked = 0.1;  // by one request, of the plain rounds that
 // Of the credit, by one round: a first one that comes to nothing leaves enough for a second one.
 constexpr double kMostRiskedAtOnce = 0.5;
 
+// Of a pass that others have rows in: an equal part of what it takes with one row of this request, and all that its
+// further rows add.
+double part_of(const PassCosts& pass, int32_t num_rows, int32_t num_other_rows, int32_t context, int32_t num_requests) {
+  const double seconds = pass.at(num_other_rows + num_rows, context);
+  if (num_requests == 1) return seconds;
+  return seconds - (1 - 1.0 / num_requests) * pass.at(num_other_rows + 1, context);
+}
+
 float share_of(std::span<const TreeToken> found) {
   float share = 0;
   for (const TreeToken& token : found) share += token.depth == 1 ? token.prob : 0;
@@ -186,21 +194,23 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
 
 // What is read for the first time is there for all rounds that are left.
 Controller::CatchUp Controller::catching_up(const SourceTrack& track, const RoundState& state) const noexcept {
-  const double usual = track.costs().begin.at(1, state.reach(track.source()).context);
+  const double usual =
+      drafting(track.costs().begin, 1, state.reach(track.source()).context, num_sharing(track.source()));
   const double seconds = std::max(begin_seconds(track, state) - usual, 0.0);
   return {seconds, seconds / std::max(state.num_remaining / (1 + track.accepted()), 1.0f)};
 }
 
 double Controller::verifying(int32_t num_rows) const noexcept {
-  const double seconds = costs_.verify.at(share_.num_other_rows + num_rows, context_);
-  if (share_.num_requests == 1) return seconds;
-  const double of_others = 1 - 1.0 / share_.num_requests;
-  return seconds - of_others * costs_.verify.at(share_.num_other_rows + 1, context_);
+  return part_of(costs_.verify, num_rows, share_.num_other_rows, context_, share_.num_requests);
+}
+
+double Controller::drafting(const PassCosts& pass, int32_t num_rows, int32_t context, int32_t num_sharing) noexcept {
+  return part_of(pass, num_rows, num_sharing - 1, context, num_sharing);
 }
 
 double Controller::begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
-  return track.costs().begin.at(reach.num_behind, reach.context);
+  return drafting(track.costs().begin, reach.num_behind, reach.context, num_sharing(track.source()));
 }
 
 const SourceTrack* Controller::find_track(Source source) const noexcept {
@@ -218,11 +228,13 @@ double Controller::record(const RoundResult& result) noexcept {
   if (has_drafted) {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();
-    double drafting = costs.begin.at(1, begin_context_);
-    seconds += costs.begin.at(result.num_caught_up, begin_context_) - drafting;
-    for (const int32_t num_rows : result.level_rows) drafting += costs.level.at(num_rows, draft_context_);
-    seconds += drafting;
-    track.record_round(num_tokens - 1, (verified + drafting) / plain_seconds_);
+    double drafted = drafting(costs.begin, 1, begin_context_, result.num_sharing);
+    seconds += drafting(costs.begin, result.num_caught_up, begin_context_, result.num_sharing) - drafted;
+    for (const int32_t num_rows : result.level_rows) {
+      drafted += drafting(costs.level, num_rows, draft_context_, result.num_sharing);
+    }
+    seconds += drafted;
+    track.record_round(num_tokens - 1, (verified + drafted) / plain_seconds_);
     record_guesses(track.rates(), result);
   }
   const double cost = seconds / plain_seconds_;

@@ -42,7 +42,8 @@ struct Reach {
   int32_t context = 0;     // tokens that it sees before those
 };
 
-// A pass that verifies for several requests: how many, and what they have put into it or will at least.
+// A pass that verifies for several requests: how many, and what they have put into it or will at least. Those that
+// draft with the draft model share its passes too.
 struct PassShare {
   int32_t num_requests = 1;
   int32_t num_other_rows = 0;
@@ -76,6 +77,7 @@ struct RoundResult {
   std::span<const int32_t> accepted;    // indices of the accepted tokens, from the root down
   int32_t num_caught_up = 0;            // rows of the source's first pass; 0: it did not run
   std::span<const int32_t> level_rows;  // rows of each of its further passes
+  int32_t num_sharing = 1;              // requests that had a part in the source's passes
 };
 
 class Controller final : public DraftPace {
@@ -128,6 +130,10 @@ class Controller final : public DraftPace {
   // What a pass costs the request that has num_rows rows in it: an equal part of what it takes with one row of each,
   // and all that further rows add. What time is worth to one of them is then what it is worth to all.
   double verifying(int32_t num_rows) const noexcept;
+  // The same of a source's pass that num_sharing requests share; of those to come, all that draft in this round: one
+  // that counted on drafting alone would never begin.
+  static double drafting(const PassCosts& pass, int32_t num_rows, int32_t context, int32_t num_sharing) noexcept;
+  int32_t num_sharing(Source source) const noexcept { return source == Source::kDraft ? share_.num_requests : 1; }
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Sorts the probabilities of paths.

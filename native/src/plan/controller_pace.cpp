@@ -47,7 +47,8 @@ int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t
   double best_seconds = 0;
   size_t best = 0;
   for (size_t num_continued = 1;; num_continued = std::min(2 * num_continued, level.size())) {
-    const double seconds = track.costs().level.at(static_cast<int32_t>(num_continued), draft_context_);
+    const double seconds =
+        drafting(track.costs().level, static_cast<int32_t>(num_continued), draft_context_, num_sharing(track.source()));
     if (choice_.plain && seconds > risk_left_) break;
     const double gain = gain_with(num_continued) - without - rate_ * seconds;
     if (gain > best_gain) {

@@ -38,7 +38,17 @@ class Request {
   // Runs the prompt, if it has not run yet; one chunk of it with `in_chunks`.
   void prefill(bool in_chunks);
   void plan(const PassShare& share);
+  // But for what a draft model finds, in passes that requests share: then it awaits_model(), and goes on in
+  // end_draft().
   void draft();
+  bool awaits_model() const noexcept { return stage_ == Stage::kDrafting; }
+  Proposal proposal() noexcept { return {.request = speculation_.request(round_so_far()), .out = &drafted()}; }
+  struct Drafted {
+    bool is_cancelled;
+    int32_t num_sharing;  // requests that drafted in the same passes
+    double seconds;
+  };
+  void end_draft(const Drafted& outcome);
   struct Verified {
     const Logits& logits;  // of the pass that verified
     int32_t first_row;     // of it, the rows of this request
@@ -54,6 +64,10 @@ class Request {
   bool has_drafted() const noexcept { return stage_ == Stage::kDrafted; }
   TreePass rows_to_verify() const noexcept { return TreePass::of(tokens_.back(), drafted().tree); }
   int32_t num_rows_to_verify() const noexcept { return drafted().tree.size() + 1; }
+  // Of a planned round, before it has drafted.
+  int32_t num_rows_expected() const noexcept {
+    return stage_ == Stage::kPlanned ? speculation_.num_rows_expected() : 0;
+  }
   bool chooses_on_device() const noexcept { return device_settings_.has_value(); }
   size_t num_written() const noexcept { return num_written_; }
   pf_finish finish() const noexcept { return finish_; }
@@ -82,7 +96,7 @@ class Request {
  private:
   using Clock = std::chrono::steady_clock;
 
-  enum class Stage { kNone, kBegun, kPlanned, kDrafted, kVerified, kAccepted };
+  enum class Stage { kNone, kBegun, kPlanned, kDrafting, kDrafted, kVerified, kAccepted };
 
   // What a step wrote.
   struct Written {

@@ -34,18 +34,36 @@ class Round {
     });
   }
 
-  // A row of each request that is still to draft will be in the pass at least.
+  // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
     const PassShare share{.num_requests = std::max(num_drafting_, 1), .num_other_rows = num_rows_ + num_left_};
     attempt(step, [&] { step.request->plan(share); });
-  }
-
-  void draft(Step& step) {
-    attempt(step, [&] { step.request->draft(); });
-    if (!step.request->has_drafted()) return;
-    const int32_t num_rows = step.request->num_rows_to_verify();
+    const int32_t num_rows = step.request->num_rows_expected();
     const bool is_full = num_rows_ + num_rows > max_verified_rows(engine_.options());
     num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
+  }
+
+  // Each looks its tokens up and asks its head by itself; a draft model's passes are shared.
+  void draft() {
+    std::vector<Proposal>& proposals = engine_.workspace().proposals;
+    proposals.clear();
+    for (Step& step : steps_) {
+      attempt(step, [&] { step.request->draft(); });
+      if (step.request->awaits_model()) proposals.push_back(step.request->proposal());
+    }
+    if (proposals.empty()) return;
+    const auto start = Timer::Clock::now();
+    const pf_status status = guard([&] { engine_.drafter()->propose(proposals, engine_.workspace().drafted); });
+    const double seconds = Timer::between(start, Timer::Clock::now());
+    auto proposal = proposals.begin();
+    for (Step& step : steps_) {
+      if (!step.request->awaits_model()) continue;
+      if (status == PF_OK) {
+        step.request->end_draft({(proposal++)->is_cancelled, static_cast<int32_t>(proposals.size()), seconds});
+      } else {
+        fail(step, status);
+      }
+    }
   }
 
   // One pass of the target over what the next requests have drafted, as many of them as it has room for. False if none
@@ -82,8 +100,13 @@ class Round {
   template <typename Body>
   static void attempt(Step& step, Body&& body) {
     if (step.status != PF_OK) return;
-    step.status = guard(body);
-    if (step.status != PF_OK) step.request->fail_step(last_error());
+    const pf_status status = guard(body);
+    if (status != PF_OK) fail(step, status);
+  }
+
+  static void fail(Step& step, pf_status status) {
+    step.status = status;
+    step.request->fail_step(last_error());
   }
 
   // A device verifies what its own kernels choose from at once. False if the pass is full.
@@ -112,8 +135,7 @@ class Round {
       if (status == PF_OK) {
         step.request->verify({logits, first_rows_[i], seconds});
       } else {
-        step.status = status;
-        step.request->fail_step(last_error());
+        fail(step, status);
       }
     }
   }
@@ -125,9 +147,9 @@ class Round {
   const int32_t num_drafting_;  // requests that draft in this round
   int32_t num_left_;            // of those, the ones that have not yet
   int32_t num_prompts_ = 0;
-  int32_t num_rows_ = 0;  // drafted so far, of the pass that they will be in
+  int32_t num_rows_ = 0;  // planned so far, of the pass that they will be in
   size_t next_ = 0;       // step to verify
-  SharedPass& pass_ = engine_.workspace().shared_pass;
+  SharedPass& pass_ = engine_.workspace().verified;
   std::array<Step*, kMostTogether> verified_;  // by the last pass
   std::array<int32_t, kMostTogether> first_rows_;
   size_t num_verified_ = 0;
@@ -139,8 +161,8 @@ void run_round(Engine& engine, std::span<Step> steps) {
   for (Step& step : steps) {
     round.prefill(step);
     round.plan(step);
-    round.draft(step);
   }
+  round.draft();
   while (round.verify()) {
     round.accept();
     round.emit();

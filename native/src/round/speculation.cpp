@@ -153,13 +153,23 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
   const bool by_head = plan_.source == Source::kHead;
   num_caught_up_ =
       by_head ? std::max(head_state_.num_rows, 1) : static_cast<int32_t>(round.tokens.size()) - out.num_cached;
-  if (!by_head && stats.num_prefilled_draft == 0 && !catch_up(round, out, stats)) return false;
+  if (!by_head) return stats.num_prefilled_draft > 0 || catch_up(round, out, stats);
   const Timer timer(stats.draft_seconds);
-  Drafter& drafter = by_head ? static_cast<Drafter&>(*engine_.head_drafter()) : *engine_.drafter();
-  if (!drafter.propose(request_for(round, shape_), out)) return false;
-  // Its tokens are certain ones: which of the drawn ones are verified must not depend on what was drawn.
-  if (grows_trees()) out.tree.prune(controller_.num_worth(out.tree));
+  if (!engine_.head_drafter()->propose(request_for(round, shape_), out)) return false;
+  end_draft(out, 1);
   return true;
+}
+
+// Tokens of trees that grow are certain ones: which of drawn ones are verified must not depend on what was drawn.
+void Speculation::end_draft(Draft& out, int32_t num_sharing) noexcept {
+  num_sharing_ = num_sharing;
+  if (grows_trees()) out.tree.prune(controller_.num_worth(out.tree));
+}
+
+// A tree that grows as long as it pays has about the size of the last one.
+int32_t Speculation::num_rows_expected() const noexcept {
+  const int32_t most = plan_.num_lookup + plan_.num_draft;
+  return 1 + (grows_trees() && plan_.num_draft > 0 ? std::clamp(num_verified_, plan_.num_lookup, most) : most);
 }
 
 void Speculation::observe(const HeadRows& pass) { engine_.head_drafter()->observe(pass, head_state_); }
@@ -229,7 +239,8 @@ void Speculation::record(const Draft& drafted, const Accepted& accepted, std::sp
       controller_.record({.tree = drafted.tree.tokens(),
                           .accepted = path,
                           .num_caught_up = num_caught_up_,
-                          .level_rows = {drafted.level_rows.data(), size_t(drafted.num_level_passes)}});
+                          .level_rows = {drafted.level_rows.data(), size_t(drafted.num_level_passes)},
+                          .num_sharing = num_sharing_});
   num_passes_ = num_caught_up_ > 0 ? 1 + drafted.num_level_passes : 0;
   num_verified_ = drafted.tree.size();
   num_accepted_ = accepted.num_accepted;

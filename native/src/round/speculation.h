@@ -64,8 +64,14 @@ class Speculation {
   };
   // Decides what to draft next and clears `out` for it, within the room that the round has.
   void plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out);
-  // Drafts it. False if the request was cancelled meanwhile.
+  // Drafts it, but for what a draft model is to find: awaits_model() is true then, request() what it needs, and
+  // end_draft() is called afterwards. False if the request was cancelled meanwhile.
   bool draft(const Round& round, Draft& out, pf_stats& stats);
+  bool awaits_model() const noexcept { return plan_.num_draft > 0 && plan_.source == Source::kDraft; }
+  DraftRequest request(const Round& round) noexcept { return request_for(round, shape_); }
+  void end_draft(Draft& out, int32_t num_sharing) noexcept;
+  // Rows that the planned round will have in the target's pass, as far as that is known.
+  int32_t num_rows_expected() const noexcept;
   // Whether what is planned is a chain of the draft model or of a head's decoder layer alone, or nothing: what a device
   // drafts by itself.
   bool plans_chain() const noexcept;
@@ -134,6 +140,7 @@ class Speculation {
   RoundPlan plan_;
   TreeShape shape_ = TreeShape::chain(0);
   int32_t num_caught_up_ = 0;
+  int32_t num_sharing_ = 1;  // requests that drafted in the same passes
   int32_t num_passes_ = 0;
   int32_t num_verified_ = 0;
   std::array<int8_t, TokenTree::kMaxTokens> ranks_;  // [num_accepted_]

@@ -67,6 +67,14 @@ void Request::draft() {
   const bool goes_on = drafts_on_device() ? speculation_.prepare_chain(round_so_far(), drafted(), stats_)
                                           : speculation_.draft(round_so_far(), drafted(), stats_);
   if (!goes_on) return cancel_step();
+  stage_ = !drafts_on_device() && speculation_.awaits_model() ? Stage::kDrafting : Stage::kDrafted;
+}
+
+void Request::end_draft(const Drafted& outcome) {
+  stats_.draft_seconds += outcome.seconds;
+  const WorkTimer timer(stats_);
+  if (outcome.is_cancelled) return cancel_step();
+  speculation_.end_draft(drafted(), outcome.num_sharing);
   stage_ = Stage::kDrafted;
 }
 
