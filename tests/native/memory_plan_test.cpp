@@ -94,8 +94,8 @@ void test_sequences_multiply_the_cache() {
   const pf_engine_info three = plan_memory(kPair, options);
   CHECK_EQ(three.num_blocks, 3 * one.num_blocks);
   CHECK_EQ(three.target_cache_bytes, 3 * one.target_cache_bytes);
-  // They share passes: of each but the first one more row of the target's logits.
-  const uint64_t logits = 4 * kPair.target.num_logits;
+  // They share passes: of each but the first one more row of both models' logits.
+  const uint64_t logits = 4 * (kPair.target.num_logits + kPair.draft->num_logits);
   CHECK_EQ(three.activation_bytes, one.activation_bytes + 2 * logits);
   options.num_sequences = 17;
   const pf_engine_info many = plan_memory(kPair, options);
@@ -110,7 +110,7 @@ void test_rejection_keeps_distributions() {
   const uint64_t drawn = options.max_draft_tokens * 8 * uint64_t(kPair.target.vocab_size);
   CHECK_EQ(plan_memory(kPair, options).activation_bytes, equal.activation_bytes + drawn);
   options.num_sequences = 17;
-  const uint64_t logits = 4 * kPair.target.num_logits;
+  const uint64_t logits = 4 * (kPair.target.num_logits + kPair.draft->num_logits);
   CHECK_EQ(plan_memory(kPair, options).activation_bytes, equal.activation_bytes + 16 * drawn + 15 * logits);
 }
 
