@@ -102,7 +102,8 @@ def _element(piece: Piece, text: str, line: int, column: int, slower: float) -> 
     kind = ' class="typed"' if piece.is_typed else ""
     return (
         f'<text x="{MARGIN + column * COLUMN:.1f}" y="{MARGIN + (line + 0.75) * LINE:.1f}" '
-        f'textLength="{len(text) * COLUMN:.1f}" lengthAdjust="spacingAndGlyphs" style="animation-delay:{piece.seconds * slower:.3f}s"{kind}>'
+        f'textLength="{len(text) * COLUMN:.1f}" lengthAdjust="spacingAndGlyphs" '
+        f'style="animation-delay:{piece.seconds * slower:.3f}s"{kind}>'
         f"{shown}</text>\n"
     )
 
