@@ -110,30 +110,43 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """pf_engine_info: what was loaded, or what the plan would load."""
+    """pf_engine_info: what was loaded, or what the plan would load. Sizes are in bytes."""
 
     has_draft: bool
     vocab_size: int
+    """Logits of the target at a position."""
     max_context: int
+    """Tokens of prompt and output together."""
     num_threads: int
+    """Threads of a pass."""
     block_size: int
+    """Tokens of a cache block."""
     num_blocks: int
+    """Cache blocks of each model."""
     num_free_blocks: int
+    """Cache blocks that are neither retained nor booked by a generation."""
     target_weight_bytes: int
     draft_weight_bytes: int
     target_cache_bytes: int
     draft_cache_bytes: int
     activation_bytes: int
+    """Of the widest pass, logits included."""
     runtime_bytes: int
+    """Of ONNX Runtime and this library; on a GPU of the driver's context with their part of it."""
     total_bytes: int
     num_retained_blocks: int
+    """Cache blocks that are kept for prompts that begin like an earlier one, and free as soon as one is needed."""
     is_calibrated: bool
+    """The costs of passes were measured, at this load or at an earlier one."""
     lookup_bytes: int
+    """Of the indexes of sequences and of the lookup store."""
     has_head: bool
     head_weight_bytes: int
     head_cache_bytes: int
     free_device_memory: int
+    """Of the GPU before anything was loaded; 0 where no GPU was asked for, or found."""
     prefill_chunk: int
+    """Tokens of a prompt that a pass takes at most."""
 
 
 @dataclass(frozen=True, slots=True)

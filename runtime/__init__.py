@@ -1,18 +1,29 @@
-"""What users import: Engine, and what it yields. Never imports torch, nor ONNX Runtime's Python module."""
+"""What users import: Engine, and what it takes and yields.
+
+`from pilotfish import Engine` works too, as do Event, PilotfishError, Result and Stats. Importing this package loads
+neither torch nor ONNX Runtime's Python module.
+"""
+
+from pilotfish.bindings import EngineInfo, Model
 
 from .async_stream import AsyncTokenStream
 from .engine import Engine
 from .engine_options import memory_plan
+from .manifest import Manifest
 from .options import GenerateOptions
-from .results import Event, Result, Stats, TokenLogprob
+from .results import Event, Result, Round, Stats, TokenLogprob
 from .token_stream import TokenStream
 
 __all__ = [
     "AsyncTokenStream",
     "Engine",
+    "EngineInfo",
     "Event",
     "GenerateOptions",
+    "Manifest",
+    "Model",
     "Result",
+    "Round",
     "Stats",
     "TokenLogprob",
     "TokenStream",

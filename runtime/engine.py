@@ -256,7 +256,11 @@ class Engine:
         return self._open_async(ids, checked, num_dropped)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt, with the begin-of-text id where the model expects one."""
+        """Token ids of a prompt, with the begin-of-text id where the model expects one.
+
+        Raises:
+            InvalidArgumentError: it is no text.
+        """
         return self._tokenizer.encode(text)
 
     def encode_chat(
@@ -267,7 +271,10 @@ class Engine:
         template_variables: Mapping[str, Any] | None = None,
         parse_special: bool = False,
     ) -> list[int]:
-        """Token ids of a conversation, through the bundle's chat template, up to where the answer begins."""
+        """Token ids of a conversation, through the bundle's chat template, up to where the answer begins.
+
+        Arguments and errors are chat()'s.
+        """
         if tools is not None:
             check_sequence("tools", tools, "JSON schemas")
         template = self._tool_template if tools is not None and len(tools) else self._chat_template
@@ -285,7 +292,20 @@ class Engine:
         return self._tokenizer.decode(self._prompt_array(ids).tolist()) if len(ids) else ""
 
     def logits(self, ids: Sequence[int], model: Model = Model.TARGET) -> NDArray[np.float32]:
-        """A model's logits at every position of ids: [len(ids), vocab_size]."""
+        """A model's logits at every position of ids.
+
+        Args:
+            ids: token ids, at least one and no more than the context holds.
+            model: Model.TARGET or Model.DRAFT, whose logits are -inf where its vocabulary is smaller.
+
+        Returns:
+            [len(ids), vocab_size], unprocessed.
+
+        Raises:
+            InvalidArgumentError: an id outside the vocabulary, or a model that the bundle does not have.
+            ContextFullError: more ids than the context holds.
+            EngineBusyError: other generations hold the cache blocks that this needs.
+        """
         array = self._prompt_array(ids)
         require("model", model, isinstance(model, Model), "a Model, such as Model.TARGET")
         return self._rounds.reserve(lambda: calls.engine_logits(self._handle, model, array, self._info.vocab_size))
@@ -293,13 +313,30 @@ class Engine:
     def time_pass(
         self, num_rows: int, *, context: int, num_repeats: int, model: Model = Model.TARGET
     ) -> NDArray[np.float64]:
-        """Seconds of each of num_repeats passes of num_rows rows after context committed tokens."""
+        """Time passes.
+
+        Args:
+            num_rows: tokens of a pass.
+            context: tokens that the cache holds before it.
+            num_repeats: passes, at most a million.
+            model: whose passes.
+
+        Returns:
+            Seconds of each pass: [num_repeats].
+
+        Raises:
+            InvalidArgumentError: a number outside its range, or a model that the bundle does not have.
+            EngineBusyError: other generations hold the cache blocks that this needs.
+        """
         _check_pass(num_rows, context, model)
         check_int("num_repeats", num_repeats, 1, MOST_REPEATS)
         return self._rounds.reserve(lambda: calls.engine_time_pass(self._handle, model, num_rows, context, num_repeats))
 
     def pass_cost(self, num_rows: int, *, context: int, model: Model = Model.TARGET) -> float:
-        """Seconds that a pass is taken to cost when the source "auto" plans a round."""
+        """Seconds that a pass of num_rows tokens is taken to cost when the source "auto" plans a round.
+
+        Arguments and errors are time_pass()'s; Model.HEAD has a cost too. Nothing runs, so that nothing is busy.
+        """
         _check_pass(num_rows, context, model)
         with self._lock:
             return calls.engine_cost(self._handle, model, num_rows, context)

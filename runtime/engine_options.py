@@ -27,7 +27,13 @@ def memory_plan(
     prefill_chunk: int | None = None,
     acceptance: str = DEFAULT_ACCEPTANCE,
 ) -> EngineInfo:
-    """What Engine would need with these arguments, from the manifest alone: no model is loaded."""
+    """What Engine would need with these arguments, which it explains, from the manifest alone: no model is loaded.
+
+    Raises:
+        BudgetTooSmallError: the plan does not fit the budget, or what is free on the GPU.
+        BundleFileMissingError, BundleCorruptError, BundleVersionError: there is no such bundle, or it is damaged.
+        InvalidArgumentError: a value outside its range.
+    """
     read_manifest(bundle)
     options = engine_options(
         device=device,

@@ -45,6 +45,12 @@ class Document(NamedTuple):
         """Where links within the repository lead."""
         return [target for target in _LINK.findall(self.prose) if "://" not in target]
 
+    def command_lines(self, program: str) -> list[str]:
+        """Lines of fenced blocks, and words in backquotes, that begin with a program's name."""
+        blocks = "\n".join(_FENCED.findall(self.text)).replace("\\\n", " ")
+        lines = [*(line.partition("  # ")[0] for line in blocks.splitlines()), *_CODE.findall(self.prose)]
+        return [" ".join(line.split()) for line in lines if line.split()[:1] == [program]]
+
     def table_cells(self, header: str) -> list[str]:
         """The first cells of the tables whose first column has this header."""
         cells, is_in = [], False

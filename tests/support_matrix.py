@@ -1,6 +1,6 @@
-"""The README's table of models, from the table that the tests run on.
+"""The table of docs/models.md, from the table that the tests run on.
 
-``python tests/support_matrix.py`` prints it; ``--write`` puts it into README.md.
+``python tests/support_matrix.py`` prints it; ``--write`` puts it into the page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from architectures import ARCHITECTURES, FULL, NODES
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- models -->", "<!-- end of models -->"
 
 
@@ -23,13 +23,13 @@ def matrix() -> str:
 
 
 def replaced(text: str) -> str:
-    """A README with the table of now."""
+    """The page with the table of now."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{matrix()}\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        README.write_text(replaced(README.read_text(encoding="utf-8")), encoding="utf-8")
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     else:
         sys.stdout.write(matrix() + "\n")

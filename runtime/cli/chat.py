@@ -109,7 +109,7 @@ def chat(
     }
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
     note_device(engine_flags.device)
-    opening = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
+    opening: dict[str, Any] = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
     with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine:
         engine.stream([0], **options).close()  # what this bundle cannot do shows before the first message
         conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")

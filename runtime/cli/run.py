@@ -122,7 +122,7 @@ def run(
     if not text.strip() and not raw:
         raise InvalidArgumentError("the prompt is empty: give text, or - for what standard input has")
     note_device(engine_flags.device)
-    opening = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
+    opening: dict[str, Any] = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
     with (
         Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine,
         _open(engine, text, raw, options) as stream,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, FULL, NODES, config_of
-from support_matrix import README, replaced
+from support_matrix import PAGE, replaced
 from tiny_models import save_random, save_tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -74,9 +74,9 @@ def logits_of(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
     return found
 
 
-def test_the_readme_has_the_table() -> None:
+def test_the_page_has_the_table() -> None:
     """After a change: python tests/support_matrix.py --write."""
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     assert replaced(text) == text
 
 

@@ -1,4 +1,4 @@
-"""The documents are true where a program can tell: paths, links, and what docs/troubleshooting.md quotes.
+"""The documents are true where a program can tell: paths, links, options, docstrings, and quoted messages.
 
 In docs/troubleshooting.md, the first column of each table headed "message" quotes what pilotfish prints, with
 `{a placeholder}` for what it fills in.
@@ -7,10 +7,12 @@ In docs/troubleshooting.md, the first column of each table headed "message" quot
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+from build_api import FACADE, MODULES, dead_links, undocumented
 from documents import Document, Repository
 from source_texts import message_pattern, texts_of_sources
 
@@ -41,6 +43,76 @@ def leads_somewhere(page: Document, target: str) -> bool:
     if not path.exists() or not path.is_relative_to(ROOT):
         return False
     return not anchor or anchor in Document(path, path.read_text(encoding="utf-8")).anchors()
+
+
+def test_each_option_of_a_command_exists() -> None:
+    """Options in what a page has as a command line of pilotfish."""
+    lines = {line for page in DOCUMENTS for line in page.command_lines("pilotfish")}
+    named = {(line, option) for line in lines for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", line)}
+    assert len(named) > 20
+    assert [(line, option) for line, option in sorted(named) if option not in options_of_commands()] == []
+
+
+def options_of_commands() -> set[str]:
+    """Of all commands together, as their sources spell them: literally, or as the names of parameters."""
+    sources = [*(ROOT / "runtime" / "cli").glob("*.py"), ROOT / "exporter" / "training" / "command.py"]
+    options: set[str] = {"--help"}
+    for tree in (ast.parse(path.read_text(encoding="utf-8")) for path in sources):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
+                options.add(node.value)
+            elif isinstance(node, ast.arg) or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+                name = node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
+                options.add(f"--{name.replace('_', '-')}")
+    return options
+
+
+def test_each_public_name_has_a_docstring() -> None:
+    modules = [importlib.import_module(name) for name in (FACADE, *MODULES)]
+    assert undocumented(*modules) == []
+
+
+def test_the_reference_has_each_public_name() -> None:
+    public = set(importlib.import_module(FACADE).__all__)
+    assert public <= {name for module in MODULES for name in vars(importlib.import_module(module))}
+
+
+INVENTED = """
+from dataclasses import dataclass
+
+class Bare:
+    def method(self): ...
+    def _private(self): ...
+    @property
+    def value(self): ...
+
+class Told(Bare):
+    "What it is."
+
+@dataclass
+class Generated:
+    number: int
+
+def function(): ...
+"""
+
+
+def test_names_without_a_docstring_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "invented_names.py").write_text(INVENTED, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    expected = ["Bare", "Bare.method", "Bare.value", "Generated", "Told.method", "Told.value", "function"]
+    assert undocumented(importlib.import_module("invented_names")) == [f"invented_names.{name}" for name in expected]
+
+
+def test_dead_links_of_the_reference_are_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="inner/page.html#there">1</a><a href="https://a.b/">2</a><a href="no.html">3</a>'
+    )
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "page.html").write_text(
+        '<p id="there"><a href="../index.html#gone">4</a><a href="#there">5</a>'
+    )
+    assert dead_links(tmp_path) == ["index.html: no.html", "inner/page.html: ../index.html#gone"]
 
 
 def test_each_quoted_message_is_in_the_sources() -> None:
