@@ -118,6 +118,18 @@ def test_plain_rounds_share_one_pass(pair: Engine) -> None:
     assert {result.stats.num_rounds for result in results} == {NEW_TOKENS - 1}
 
 
+@pytest.mark.parametrize("options", [{"num_draft_tokens": 4}, {"tree": "2-2-1"}, {"tree": "dynamic"}], ids=str)
+def test_requests_draft_in_the_same_passes(pair: Engine, options: dict[str, Any]) -> None:
+    """What drafting took is the same time for all, to the bit: each of their passes was one."""
+    streams = [pair.stream([at], max_new_tokens=NEW_TOKENS, ignore_eos=True, source="draft", **options) for at in range(3)]
+    for _ in range(3):
+        run_rounds(streams, Rounds(limits.MOST_TOGETHER))
+    stats = [stream.stats for stream in streams]
+    assert all(each.num_drafted > 0 for each in stats)
+    assert len({each.draft_seconds for each in stats}) == 1
+    run_together(streams)
+
+
 def test_a_prompt_begins_as_soon_as_another_ends(pair: Engine, num_a_step: list[int]) -> None:
     ends = [pair.generate([at], max_new_tokens=1 + 5 * at, ignore_eos=True).token_ids for at in range(9)]
     num_a_step.clear()

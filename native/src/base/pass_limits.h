@@ -20,4 +20,13 @@ inline int32_t max_verified_rows(const pf_engine_options& options) noexcept {
   return options.max_draft_tokens + max_together(options);
 }
 
+// Rows of the widest of the passes in which requests draft, if they do so together: as many as a mask has bits; and how
+// many of these give logits.
+inline int32_t max_rows_to_draft(const pf_engine_options& options) noexcept {
+  return max_together(options) > 1 ? PF_MOST_DRAFT_TOKENS + 1 : options.max_draft_tokens + 1;
+}
+inline int32_t max_drafted_rows(const pf_engine_options& options) noexcept {
+  return std::min(max_verified_rows(options), PF_MOST_DRAFT_TOKENS + 1);
+}
+
 }  // namespace pilotfish

@@ -8,6 +8,7 @@
 #include "draft/drafter.h"
 #include "model/likely_rows.h"
 #include "model/model.h"
+#include "model/shared_pass.h"
 #include "model/tree_pass.h"
 
 namespace pilotfish {
@@ -30,13 +31,23 @@ class DraftRows {
   // A further pass: the logits after the tree's tokens `level`, which have draft rows, as have those before them.
   virtual Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) = 0;
 
-  // Of a source whose passes several requests can share: the model that runs them. nullptr: each runs its own.
+  // Of a source whose passes several requests can share: the model that runs them, at whose levels these stand in place
+  // of begin() and run_level(). nullptr: each request runs its own. `slot` says which of the requests one is.
   virtual Model* shared_model() noexcept { return nullptr; }
-  // One request's part in them, in place of begin() and run_level(). None: it has too much to read first for others to
-  // wait for.
-  virtual std::optional<Pass> share_begin(const DraftRequest&, const Draft&) { return std::nullopt; }
-  // `rows` are those of level_pass(), and must stay until the part has been taken.
+  // Rows that the first pass would have for the request.
+  virtual int32_t num_unread(const DraftRequest&, const Draft&) const noexcept { return 0; }
+  // The request's part in a first pass, from row first_row on. It counts as read.
+  virtual Pass share_begin(const DraftRequest&, Draft&, int32_t) { return {}; }
+  // Its part in a further one; `rows` are those of level_pass(), and must stay until it has been taken.
   virtual Pass share_level(const DraftRequest&, TreePass&) { return {}; }
+  struct DraftRow {
+    int32_t slot;
+    int32_t row;
+  };
+  // What such rows need besides, from row first_row of the pass on; and what their outputs leave behind for later ones.
+  virtual void fill_shared(DraftRow, const TokenTree&, std::span<const int32_t>, int32_t) {}
+  virtual void keep_shared(DraftRow, int32_t, int32_t) {}
+  virtual Logits run_shared(SharedPass& pass, bool) { return pass.forward(*shared_model(), false); }
 };
 
 // The first logits of its rows that may be drafted, where ids from num_ids on are padding.

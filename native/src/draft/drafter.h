@@ -15,6 +15,7 @@
 namespace pilotfish {
 
 struct HeadState;
+class SharedPass;
 
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
@@ -37,6 +38,13 @@ struct DraftRequest {
   }
 };
 
+// What one of several requests drafts beside the others.
+struct Proposal {
+  DraftRequest request;
+  Draft* out;
+  bool is_cancelled = false;
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -44,6 +52,13 @@ class Drafter {
   // round can still verify and the tokens that the output still needs. A tree that is full is no error. False if the
   // request was cancelled meanwhile.
   virtual bool propose(const DraftRequest& request, Draft& out) = 0;
+
+  // Whether several requests can draft in the same passes, which `pass` is for then: each gets the tree that it gets
+  // alone.
+  virtual bool shares_passes() const noexcept { return false; }
+  virtual void propose(std::span<Proposal> proposals, SharedPass&) {
+    for (Proposal& each : proposals) each.is_cancelled = !propose(each.request, *each.out);
+  }
 };
 
 }  // namespace pilotfish

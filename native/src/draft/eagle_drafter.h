@@ -9,8 +9,8 @@ namespace pilotfish {
 class EagleDrafter final : public HeadDrafter {
  public:
   // `width` columns has each of the head's taps. The head must outlive it.
-  EagleDrafter(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits)
-      : rows_(head, width, num_ids, target_limits), trees_(rows_, num_ids) {}
+  EagleDrafter(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& limits)
+      : rows_(head, width, num_ids, limits), trees_(rows_, num_ids, limits.max_seqs) {}
 
   bool reads_all_rows() const noexcept override { return true; }
   int32_t max_depth() const noexcept override { return TokenTree::kMaxTokens; }
@@ -18,6 +18,8 @@ class EagleDrafter final : public HeadDrafter {
   HeadState make_state(int32_t) const override { return rows_.make_state(); }
   void observe(const HeadRows& pass, HeadState& state) override { rows_.observe(pass, state); }
   bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
+  bool shares_passes() const noexcept override { return trees_.shares_passes(); }
+  void propose(std::span<Proposal> proposals, SharedPass& pass) override { trees_.propose(proposals, pass); }
   void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) override {
     rows_.run_begin(num_rows, context, block_table);
   }

@@ -22,13 +22,14 @@ EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const Mod
       step_(head, step_limits(target_limits)),
       streams_(head.device(), kMaxRows, width, num_taps_),
       features_(head, "features", stream_ports(head.entry(), streams_), {{"features", step_.features()}}, kMaxRows),
-      drafted_(head.device(), kMaxRows, head.entry().state_size) {
+      drafted_(head.device(), target_limits.max_seqs * kMaxRows, head.entry().state_size) {
   if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
 }
 
-uint64_t EagleRows::num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs) noexcept {
+uint64_t EagleRows::num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs,
+                              uint64_t num_sharing) noexcept {
   const uint64_t state_size = entry.state_size;
-  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width + 2 * state_size) +
+  return FloatRows::num_bytes(kMaxRows, entry.taps.size() * width + (1 + num_sharing) * state_size) +
          FloatRows::num_bytes(max_outputs, state_size + entry.num_logits);
 }
 
@@ -57,12 +58,11 @@ void EagleRows::observe(const HeadRows& pass, HeadState& state) {
   }
 }
 
-Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
-                         int32_t num_rows, int32_t num_outputs) {
+Pass EagleRows::take(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
+                     int32_t num_rows, int32_t num_outputs, int32_t first_row) {
   assert(num_rows >= 1 && num_rows <= state.num_rows && state.position + num_rows < int32_t(tokens.size()));
-  streams_.take(0, *state.streams, 0, num_rows);
+  streams_.take(first_row, *state.streams, 0, num_rows);
   state.streams->take(0, *state.streams, num_rows, state.num_rows - num_rows);
-  features_.run(num_rows);
   const Pass pass{.ids = tokens.subspan(state.position + 1, num_rows),
                   .positions = {},
                   .tree_mask = {},
@@ -71,6 +71,13 @@ Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std:
                   .num_outputs = num_outputs};
   state.position += num_rows;
   state.num_rows -= num_rows;
+  return pass;
+}
+
+Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
+                         int32_t num_rows, int32_t num_outputs) {
+  const Pass pass = take(state, tokens, block_table, num_rows, num_outputs);
+  features_.run(num_rows);
   return pass;
 }
 
@@ -85,21 +92,42 @@ std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft&) {
   return run(request, catch_up(state, request.tokens, request.block_table, state.num_rows, 1), 0);
 }
 
-Logits EagleRows::run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) {
+Pass EagleRows::share_begin(const DraftRequest& request, Draft&, int32_t first_row) {
+  HeadState& state = *request.head_state;
+  return take(state, request.tokens, request.block_table, state.num_rows, 1, first_row);
+}
+
+Pass EagleRows::share_level(const DraftRequest& request, TreePass& rows) {
+  return rows.at(request.block_table, static_cast<int32_t>(request.tokens.size()) - 2);
+}
+
+void EagleRows::fill_shared(DraftRow row, const TokenTree& tree, std::span<const int32_t> level, int32_t first_row) {
   std::array<int32_t, kMaxRows> parents;
   for (size_t i = 0; i < level.size(); ++i) {
     const int32_t parent = tree[level[i]].parent;
-    parents[i] = parent == TokenTree::kRoot ? 0 : tree[parent].draft_row;
+    parents[i] = row.slot * kMaxRows + (parent == TokenTree::kRoot ? 0 : tree[parent].draft_row);
   }
-  step_.features().take(0, drafted_, {parents.data(), level.size()});
-  const auto last_row = static_cast<int32_t>(request.tokens.size()) - 2;
+  step_.features().take(first_row, drafted_, {parents.data(), level.size()});
+}
+
+void EagleRows::keep_shared(DraftRow row, int32_t first_output, int32_t num_outputs) {
+  drafted_.take(row.slot * kMaxRows + row.row, step_.next_features(), first_output, num_outputs);
+}
+
+Logits EagleRows::run_shared(SharedPass& pass, bool is_first) {
+  if (is_first) features_.run(pass.num_rows());
+  return pass.forward(step_, false);
+}
+
+Logits EagleRows::run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) {
+  fill_shared({0, 0}, tree, level, 0);
   TreePass pass = level_pass(tree, level);
-  return run(request, pass.at(request.block_table, last_row), tree[level[0]].draft_row);
+  return run(request, share_level(request, pass), tree[level[0]].draft_row);
 }
 
 Logits EagleRows::run(const DraftRequest& request, const Pass& pass, int32_t draft_row) {
   const Logits logits = run_pass(step_, likely_ ? &*likely_ : nullptr, request, pass);
-  drafted_.take(draft_row, step_.next_features(), 0, pass.num_outputs);
+  keep_shared({0, draft_row}, 0, pass.num_outputs);
   return logits;
 }
 

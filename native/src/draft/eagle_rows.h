@@ -26,7 +26,9 @@ class EagleRows final : public DraftRows {
   // `width` columns has each of the head's taps; ids from num_ids on are padding. The head must outlive it.
   EagleRows(const Head& head, int32_t width, int32_t num_ids, const ModelLimits& target_limits);
 
-  static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs) noexcept;
+  // Of passes of so many outputs, which num_sharing requests share.
+  static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_outputs,
+                            uint64_t num_sharing) noexcept;
   // Of a request's state.
   static uint64_t state_bytes(const HeadEntry& entry, uint64_t width) noexcept;
 
@@ -41,6 +43,15 @@ class EagleRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return step_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
+  Model* shared_model() noexcept override { return step_.limits().max_seqs > 1 ? &step_ : nullptr; }
+  int32_t num_unread(const DraftRequest& request, const Draft&) const noexcept override {
+    return request.head_state->num_rows;
+  }
+  Pass share_begin(const DraftRequest& request, Draft& out, int32_t first_row) override;
+  Pass share_level(const DraftRequest& request, TreePass& rows) override;
+  void fill_shared(DraftRow row, const TokenTree& tree, std::span<const int32_t> level, int32_t first_row) override;
+  void keep_shared(DraftRow row, int32_t first_output, int32_t num_outputs) override;
+  Logits run_shared(SharedPass& pass, bool is_first) override;
 
   // The passes of a round over whatever the buffers hold, to time them.
   void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);
@@ -52,8 +63,11 @@ class EagleRows final : public DraftRows {
   RoundModel round_model() noexcept { return {&step_, likely_ ? &*likely_ : nullptr}; }
 
  private:
-  // Takes the first num_rows rows that wait, whose next tokens the sequence must have, and makes their features.
-  // Returns the pass of the step that brings them into the cache.
+  // Takes the first num_rows rows that wait, whose next tokens the sequence must have, from row first_row of the
+  // streams on. Returns the pass of the step that brings them into the cache.
+  Pass take(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table, int32_t num_rows,
+            int32_t num_outputs, int32_t first_row = 0);
+  // And makes their features.
   Pass catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
                 int32_t num_rows, int32_t num_outputs);
   // A pass of the step, whose outputs are draft rows from draft_row on.
@@ -66,7 +80,7 @@ class EagleRows final : public DraftRows {
   Model step_;
   FloatRows streams_;  // [num_taps, kMaxRows, width]
   RowGraph features_;  // from these to the step's features
-  FloatRows drafted_;  // [kMaxRows, state_size] what was left behind at each draft row; 0: at the last row
+  FloatRows drafted_;  // [max_seqs * kMaxRows, state_size] left behind at each draft row of a slot; 0: at the last row
   std::optional<LikelyRows> likely_;  // on a device
 };
 

@@ -18,8 +18,8 @@ uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& op
   if (!manifest.head) return 0;
   const HeadEntry& head = *manifest.head;
   const uint64_t width = manifest.target.hidden_size;
-  const uint64_t num_outputs = uint64_t(options.max_draft_tokens) + 1;
-  const uint64_t rows = head.has_layer()                 ? EagleRows::num_bytes(head, width, num_outputs)
+  const uint64_t num_outputs = max_drafted_rows(options);
+  const uint64_t rows = head.has_layer() ? EagleRows::num_bytes(head, width, num_outputs, max_together(options))
                         : head.kind == HeadKind::kMedusa ? MedusaRows::num_bytes(head, width)
                                                          : MlpRows::num_bytes(head, width, num_outputs);
   return rows + HiddenRows::num_bytes(head.taps.size(), width, max_hidden_rows(manifest, options));

@@ -19,6 +19,9 @@ constexpr int32_t kNumCompared = 16;
 // Paths of a dynamic tree that a level continues.
 constexpr size_t kMostContinued = 8;
 
+// Tokens that a first pass which others share reads for one request: a round leaves a few unread.
+constexpr int32_t kMostUnread = 16;
+
 int32_t index_of_row(const TokenTree& tree, int32_t draft_row) {
   if (draft_row == 0) return TokenTree::kRoot;
   for (int32_t i = 0; i < tree.size(); ++i) {
@@ -57,6 +60,7 @@ bool ModelDrafter::start(Growth& growth, const DraftRequest& request, Draft& out
   growth.request = &request;
   growth.out = &out;
   growth.max_depth = std::min({request.shape.depth(), out.tree.limits().max_depth, rows_.max_depth()});
+  growth.slot = static_cast<int32_t>(&growth - growths_.data());
   growth.depth = growth.num_rows = 0;
   growth.level.clear();
   if (growth.max_depth > 0 && out.tree.limits().max_tokens > 0) growth.level.push_back(TokenTree::kRoot);
@@ -77,50 +81,61 @@ bool ModelDrafter::propose(const DraftRequest& request, Draft& out) {
 }
 
 void ModelDrafter::propose(std::span<Proposal> proposals, SharedPass& pass) {
-  Model* const model = rows_.shared_model();
-  if (!model || proposals.size() < 2) {
-    for (Proposal& each : proposals) each.is_cancelled = !propose(each.request, *each.out);
-    return;
-  }
+  if (!shares_passes() || proposals.size() < 2) return Drafter::propose(proposals, pass);
   assert(proposals.size() <= growths_.size());
   const auto growths = std::span(growths_).first(proposals.size());
-  for (size_t i = 0; i < growths.size(); ++i) start(growths[i], proposals[i].request, *proposals[i].out);
-  while (!std::ranges::all_of(growths, is_through)) {
-    for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, *model, pass);
+  // From the last one on: what begin() leaves behind is in slot 0 until it is moved.
+  for (size_t i = growths.size(); i-- > 0;) {
+    if (start(growths[i], proposals[i].request, *proposals[i].out)) begin_alone(growths[i]);
+  }
+  for (bool is_first = true; !std::ranges::all_of(growths, is_through); is_first = false) {
+    for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, is_first, pass);
   }
   for (size_t i = 0; i < growths.size(); ++i) proposals[i].is_cancelled = !growths[i].level.empty();
 }
 
-std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, Model& model, SharedPass& pass) {
+std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, bool is_first, SharedPass& pass) {
   std::array<Growth*, kMostTogether> sharing;
-  std::array<int32_t, kMostTogether> first_rows;
+  std::array<int32_t, kMostTogether> first_outputs;
   size_t num_sharing = 0, next = 0;
   pass.clear();
   for (; next < growths.size(); ++next) {
     Growth& growth = growths[next];
-    if (is_through(growth)) continue;
-    TreePass level;
-    const std::optional<Pass> part = share(growth, level);
-    if (!part) {
-      if (const std::optional<Logits> logits = rows_.begin(*growth.request, *growth.out)) grow(growth, *logits, 0);
-      continue;
-    }
-    if (!pass.has_room(static_cast<int32_t>(part->ids.size()))) break;
-    if (growth.depth == 0) growth.out->num_cached = static_cast<int32_t>(growth.request->tokens.size());
-    first_rows[num_sharing] = pass.add(*part);
+    if (is_through(growth) || is_first != (growth.depth == 0)) continue;
+    const std::optional<int32_t> first_output = share(growth, pass);
+    if (!first_output) break;
+    first_outputs[num_sharing] = *first_output;
     sharing[num_sharing++] = &growth;
   }
-  if (num_sharing > 0) {
-    const Logits logits = pass.forward(model, false);
-    for (size_t i = 0; i < num_sharing; ++i) grow(*sharing[i], logits, first_rows[i]);
+  if (num_sharing == 0) return growths.subspan(next);
+  const Logits logits = rows_.run_shared(pass, is_first);
+  for (size_t i = 0; i < num_sharing; ++i) {
+    Growth& growth = *sharing[i];
+    const int32_t draft_row = is_first ? 0 : growth.out->tree[growth.level[0]].draft_row;
+    rows_.keep_shared({growth.slot, draft_row}, first_outputs[i], static_cast<int32_t>(growth.level.size()));
+    grow(growth, logits, first_outputs[i]);
   }
   return growths.subspan(next);
 }
 
-std::optional<Pass> ModelDrafter::share(const Growth& growth, TreePass& level) {
-  if (growth.depth == 0) return rows_.share_begin(*growth.request, *growth.out);
-  level = level_pass(growth.out->tree, growth.level);
-  return rows_.share_level(*growth.request, level);
+void ModelDrafter::begin_alone(Growth& growth) {
+  if (rows_.num_unread(*growth.request, *growth.out) <= kMostUnread) return;
+  const std::optional<Logits> logits = rows_.begin(*growth.request, *growth.out);
+  if (!logits) return;
+  rows_.keep_shared({growth.slot, 0}, 0, 1);
+  grow(growth, *logits, 0);
+}
+
+std::optional<int32_t> ModelDrafter::share(Growth& growth, SharedPass& pass) {
+  if (growth.depth == 0) {
+    if (!pass.has_room(rows_.num_unread(*growth.request, *growth.out), 1)) return std::nullopt;
+    return pass.add(rows_.share_begin(*growth.request, *growth.out, pass.num_rows()));
+  }
+  const auto num_rows = static_cast<int32_t>(growth.level.size());
+  if (!pass.has_room(num_rows, num_rows)) return std::nullopt;
+  TreePass level = level_pass(growth.out->tree, growth.level);
+  rows_.fill_shared({growth.slot, 0}, growth.out->tree, growth.level, pass.num_rows());
+  return pass.add(rows_.share_level(*growth.request, level));
 }
 
 void ModelDrafter::grow(Growth& growth, const Logits& rows, int32_t first_row) {

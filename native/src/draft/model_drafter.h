@@ -15,13 +15,6 @@
 
 namespace pilotfish {
 
-// What one of several requests drafts together with the others.
-struct Proposal {
-  DraftRequest request;
-  Draft* out;
-  bool is_cancelled = false;
-};
-
 class ModelDrafter : public Drafter {
  public:
   // Ids from num_ids on are padding, and ids that the model does not score are none of its logits: neither is drafted.
@@ -36,15 +29,16 @@ class ModelDrafter : public Drafter {
   // other drafters put in the tree keep their places; those that end a level are continued too. Afterwards the sequence
   // is in the draft's cache, and behind it the tokens that have a draft_row.
   bool propose(const DraftRequest& request, Draft& out) override;
-  // The same for several requests, whose passes of one level are one pass of `pass`, where their source can share it.
-  // What each drafts has the bits that it has alone.
-  void propose(std::span<Proposal> proposals, SharedPass& pass);
+  bool shares_passes() const noexcept override { return rows_.shared_model() != nullptr; }
+  // A level of all is a pass, or several where one has no room for all.
+  void propose(std::span<Proposal> proposals, SharedPass& pass) override;
 
  private:
   // A tree on its way down, level by level.
   struct Growth {
     const DraftRequest* request;
     Draft* out;
+    int32_t slot;  // among those that grow
     int32_t max_depth;
     int32_t depth;               // levels so far
     int32_t num_rows;            // drafted tokens in the cache
@@ -72,10 +66,12 @@ class ModelDrafter : public Drafter {
   bool start(Growth& growth, const DraftRequest& request, Draft& out) const;
   // Adds the level that the logits from first_row on are about, and chooses what the next pass continues.
   void grow(Growth& growth, const Logits& rows, int32_t first_row);
-  // A pass of the first ones that still grow, as many as it has room for; returns the others.
-  std::span<Growth> run_together(std::span<Growth> growths, Model& model, SharedPass& pass);
-  // A tree's part in it; `level` holds the rows. None: it has too much to read first, and does that alone.
-  std::optional<Pass> share(const Growth& growth, TreePass& level);
+  // The first pass of one that has too much to read for others to wait for.
+  void begin_alone(Growth& growth);
+  // A pass, the first one or a further one, of those that still grow, as many as it has room for; returns the others.
+  std::span<Growth> run_together(std::span<Growth> growths, bool is_first, SharedPass& pass);
+  // Puts a tree's next level into it, and returns the first of its outputs. None: the pass is full.
+  std::optional<int32_t> share(Growth& growth, SharedPass& pass);
   // Whether the tree has grown as far as it will, or the request was cancelled.
   static bool is_through(const Growth& growth) noexcept {
     return growth.level.empty() || growth.request->cancelled.load(std::memory_order_relaxed);

@@ -1,16 +1,8 @@
 #include "draft/model_rows.h"
 
-#include <algorithm>
-
 #include "model/prefill.h"
 
 namespace pilotfish {
-namespace {
-
-// Tokens of one request in a first pass that others share: a round leaves one or two unread.
-constexpr int32_t kMostShared = 4;
-
-}  // namespace
 
 std::span<const int32_t> ModelRows::table(const DraftRequest& request) const noexcept {
   return request.block_table.subspan(request.first_token / model_.limits().block_size);
@@ -39,9 +31,9 @@ std::optional<Logits> ModelRows::begin(const DraftRequest& request, Draft& out) 
   return logits;
 }
 
-std::optional<Pass> ModelRows::share_begin(const DraftRequest& request, const Draft& out) {
+Pass ModelRows::share_begin(const DraftRequest& request, Draft& out, int32_t) {
   const Pass pass = unread(request, out);
-  if (int32_t(pass.ids.size()) > std::min(kMostShared, max_rows())) return std::nullopt;
+  out.num_cached = static_cast<int32_t>(request.tokens.size());
   return pass;
 }
 

@@ -18,7 +18,10 @@ class ModelRows final : public DraftRows {
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
   Model* shared_model() noexcept override { return model_.limits().max_seqs > 1 ? &model_ : nullptr; }
-  std::optional<Pass> share_begin(const DraftRequest& request, const Draft& out) override;
+  int32_t num_unread(const DraftRequest& request, const Draft& out) const noexcept override {
+    return static_cast<int32_t>(request.tokens.size()) - out.num_cached;
+  }
+  Pass share_begin(const DraftRequest& request, Draft& out, int32_t first_row) override;
   Pass share_level(const DraftRequest& request, TreePass& rows) override;
 
  private:

@@ -52,8 +52,8 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 
 Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
     : drafts(max_together(options)),
-      verified(max_verified_rows(options), max_together(options)),
-      drafted(max_verified_rows(options), max_together(options)),
+      verified(max_verified_rows(options), max_verified_rows(options), max_together(options)),
+      drafted(max_rows_to_draft(options), max_drafted_rows(options), max_together(options)),
       sampler(num_ids) {
   proposals.reserve(max_together(options));
   for (Draft& draft : drafts) {
@@ -108,17 +108,20 @@ void Engine::load_models(const Manifest& manifest) {
   shared_limits.max_outputs = max_verified_rows(options_);
   shared_limits.max_rows = std::max(limits.max_rows, shared_limits.max_outputs);
   shared_limits.max_seqs = max_together(options_);
+  ModelLimits drafting_limits = shared_limits;
+  drafting_limits.max_outputs = max_drafted_rows(options_);
+  drafting_limits.max_rows = std::max(limits.max_rows, max_rows_to_draft(options_));
   ModelLimits target_limits = shared_limits;
   target_limits.max_hidden = max_hidden_rows(manifest, options_);
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, target_limits);
   if (manifest.head) {
     head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
-    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, limits);
+    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, drafting_limits);
     head_->end_load();
   }
   target_->end_load();
   if (!manifest.draft) return;
-  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, shared_limits);
+  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, drafting_limits);
   draft_->end_load();
   if (device_) likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
   draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);

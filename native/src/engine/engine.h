@@ -70,7 +70,10 @@ class Engine {
   Model& target() noexcept { return *target_; }
   // nullptr when the bundle has no draft.
   Model* draft() noexcept { return draft_.get(); }
-  std::optional<ModelDrafter>& drafter() noexcept { return drafter_; }
+  // Of a source that runs a model, which the bundle must have.
+  Drafter& drafter(Source source) noexcept {
+    return source == Source::kHead ? static_cast<Drafter&>(*head_drafter_) : *drafter_;
+  }
   // nullptr when the bundle has no head.
   HeadDrafter* head_drafter() noexcept { return head_drafter_.get(); }
   const RoundCosts& costs() const noexcept { return costs_; }

@@ -62,12 +62,12 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
     return cuda_activation_bytes(manifest, {num_rows, num_outputs, max_context, num_sms}, options.max_draft_tokens) +
            head_buffer_bytes(manifest, options);
   }
-  const int32_t num_shared = max_verified_rows(options);
-  const auto shared_bytes = [&](const ModelEntry& model) {
-    return pass_bytes(model, std::max(num_rows, num_shared), num_shared);
-  };
-  return shared_bytes(manifest.target) + (manifest.draft ? shared_bytes(*manifest.draft) : 0) +
-         choice_bytes(manifest, options) + head_buffer_bytes(manifest, options);
+  const int32_t num_verified = max_verified_rows(options);
+  const uint64_t target = pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified);
+  const uint64_t draft = manifest.draft ? pass_bytes(*manifest.draft, std::max(num_rows, max_rows_to_draft(options)),
+                                                     max_drafted_rows(options))
+                                        : 0;
+  return target + draft + choice_bytes(manifest, options) + head_buffer_bytes(manifest, options);
 }
 
 // What depends neither on the context nor on the rows of a prompt's pass.

@@ -4,21 +4,24 @@
 
 namespace pilotfish {
 
-SharedPass::SharedPass(int32_t max_rows, int32_t max_seqs) : max_rows_(max_rows), max_seqs_(max_seqs) {
+SharedPass::SharedPass(int32_t max_rows, int32_t max_outputs, int32_t max_seqs)
+    : max_rows_(max_rows), max_outputs_(max_outputs), max_seqs_(max_seqs) {
   ids_.reserve(max_rows);
   positions_.reserve(max_rows);
   masks_.reserve(max_rows);
-  output_rows_.reserve(max_rows);
+  output_rows_.reserve(max_outputs);
   sequences_.reserve(max_seqs);
 }
 
-bool SharedPass::has_room(int32_t num_rows) const noexcept {
-  return this->num_rows() + num_rows <= max_rows_ && static_cast<int32_t>(sequences_.size()) < max_seqs_;
+bool SharedPass::has_room(int32_t num_rows, int32_t num_outputs) const noexcept {
+  return this->num_rows() + num_rows <= max_rows_ &&
+         static_cast<int32_t>(output_rows_.size()) + num_outputs <= max_outputs_ &&
+         static_cast<int32_t>(sequences_.size()) < max_seqs_;
 }
 
 int32_t SharedPass::add(const Pass& rows) {
   const auto count = static_cast<int32_t>(rows.ids.size());
-  assert(has_room(count) && rows.sequences.empty());
+  assert(has_room(count, rows.num_outputs) && rows.sequences.empty());
   const auto first_output = static_cast<int32_t>(output_rows_.size());
   ids_.insert(ids_.end(), rows.ids.begin(), rows.ids.end());
   for (int32_t row = 0; row < count; ++row) {

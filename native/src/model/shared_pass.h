@@ -11,9 +11,9 @@ namespace pilotfish {
 class SharedPass {
  public:
   // Takes all the memory that it will need.
-  SharedPass(int32_t max_rows, int32_t max_seqs);
+  SharedPass(int32_t max_rows, int32_t max_outputs, int32_t max_seqs);
 
-  bool has_room(int32_t num_rows) const noexcept;
+  bool has_room(int32_t num_rows, int32_t num_outputs) const noexcept;
   int32_t num_rows() const noexcept { return static_cast<int32_t>(ids_.size()); }
   // Appends the rows of a pass over one sequence, whose block table must stay where it is; returns the index of its
   // first output.
@@ -25,6 +25,7 @@ class SharedPass {
 
  private:
   const int32_t max_rows_;
+  const int32_t max_outputs_;
   const int32_t max_seqs_;
   std::vector<int32_t> ids_, positions_, output_rows_;
   std::vector<uint64_t> masks_;

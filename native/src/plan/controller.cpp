@@ -96,6 +96,7 @@ void Controller::begin_draft(const RoundPlan& plan, const RoundState& state) noe
   const Reach& reach = state.reach(plan.source);
   draft_context_ = reach.context + reach.num_behind;
   begin_context_ = reach.context;
+  num_sharing_ = num_sharing(reach);
   risk_left_ = kMostRiskedAtOnce * (credit_ * plain_seconds_ - begin_seconds(*find_track(plan.source), state));
 }
 
@@ -194,8 +195,8 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
 
 // What is read for the first time is there for all rounds that are left.
 Controller::CatchUp Controller::catching_up(const SourceTrack& track, const RoundState& state) const noexcept {
-  const double usual =
-      drafting(track.costs().begin, 1, state.reach(track.source()).context, num_sharing(track.source()));
+  const Reach& reach = state.reach(track.source());
+  const double usual = drafting(track.costs().begin, 1, reach.context, num_sharing(reach));
   const double seconds = std::max(begin_seconds(track, state) - usual, 0.0);
   return {seconds, seconds / std::max(state.num_remaining / (1 + track.accepted()), 1.0f)};
 }
@@ -210,7 +211,7 @@ double Controller::drafting(const PassCosts& pass, int32_t num_rows, int32_t con
 
 double Controller::begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
-  return drafting(track.costs().begin, reach.num_behind, reach.context, num_sharing(track.source()));
+  return drafting(track.costs().begin, reach.num_behind, reach.context, num_sharing(reach));
 }
 
 const SourceTrack* Controller::find_track(Source source) const noexcept {

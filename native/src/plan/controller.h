@@ -40,10 +40,10 @@ struct Reach {
   int32_t num_levels = 0;
   int32_t num_behind = 1;  // tokens that its first pass would run
   int32_t context = 0;     // tokens that it sees before those
+  bool is_shared = false;  // its passes, by all requests that draft with it
 };
 
-// A pass that verifies for several requests: how many, and what they have put into it or will at least. Those that
-// draft with the draft model share its passes too.
+// A pass that verifies for several requests: how many, and what they have put into it or will at least.
 struct PassShare {
   int32_t num_requests = 1;
   int32_t num_other_rows = 0;
@@ -133,7 +133,7 @@ class Controller final : public DraftPace {
   // The same of a source's pass that num_sharing requests share; of those to come, all that draft in this round: one
   // that counted on drafting alone would never begin.
   static double drafting(const PassCosts& pass, int32_t num_rows, int32_t context, int32_t num_sharing) noexcept;
-  int32_t num_sharing(Source source) const noexcept { return source == Source::kDraft ? share_.num_requests : 1; }
+  int32_t num_sharing(const Reach& reach) const noexcept { return reach.is_shared ? share_.num_requests : 1; }
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Sorts the probabilities of paths.
@@ -162,6 +162,7 @@ class Controller final : public DraftPace {
   int32_t begin_context_ = 0;  // of the source's first pass
   int32_t draft_context_ = 0;  // of its further ones
   int32_t most_drafted_ = 0;
+  int32_t num_sharing_ = 1;  // the source's passes
   PassShare share_;
 };
 

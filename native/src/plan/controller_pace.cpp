@@ -48,7 +48,7 @@ int32_t Controller::num_continued(const TokenTree& tree, std::span<const int32_t
   size_t best = 0;
   for (size_t num_continued = 1;; num_continued = std::min(2 * num_continued, level.size())) {
     const double seconds =
-        drafting(track.costs().level, static_cast<int32_t>(num_continued), draft_context_, num_sharing(track.source()));
+        drafting(track.costs().level, static_cast<int32_t>(num_continued), draft_context_, num_sharing_);
     if (choice_.plain && seconds > risk_left_) break;
     const double gain = gain_with(num_continued) - without - rate_ * seconds;
     if (gain > best_gain) {

@@ -38,10 +38,10 @@ class Request {
   // Runs the prompt, if it has not run yet; one chunk of it with `in_chunks`.
   void prefill(bool in_chunks);
   void plan(const PassShare& share);
-  // But for what a draft model finds, in passes that requests share: then it awaits_model(), and goes on in
+  // But for what a model or head drafts, in passes that requests share: then it awaits() one, and goes on in
   // end_draft().
   void draft();
-  bool awaits_model() const noexcept { return stage_ == Stage::kDrafting; }
+  bool awaits(Source source) const noexcept { return stage_ == Stage::kDrafting && speculation_.awaits() == source; }
   Proposal proposal() noexcept { return {.request = speculation_.request(round_so_far()), .out = &drafted()}; }
   struct Drafted {
     bool is_cancelled;

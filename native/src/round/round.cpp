@@ -43,27 +43,10 @@ class Round {
     num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
   }
 
-  // Each looks its tokens up and asks its head by itself; a draft model's passes are shared.
+  // Each looks tokens up by itself; those that a model or head drafts are drafted together.
   void draft() {
-    std::vector<Proposal>& proposals = engine_.workspace().proposals;
-    proposals.clear();
-    for (Step& step : steps_) {
-      attempt(step, [&] { step.request->draft(); });
-      if (step.request->awaits_model()) proposals.push_back(step.request->proposal());
-    }
-    if (proposals.empty()) return;
-    const auto start = Timer::Clock::now();
-    const pf_status status = guard([&] { engine_.drafter()->propose(proposals, engine_.workspace().drafted); });
-    const double seconds = Timer::between(start, Timer::Clock::now());
-    auto proposal = proposals.begin();
-    for (Step& step : steps_) {
-      if (!step.request->awaits_model()) continue;
-      if (status == PF_OK) {
-        step.request->end_draft({(proposal++)->is_cancelled, static_cast<int32_t>(proposals.size()), seconds});
-      } else {
-        fail(step, status);
-      }
-    }
+    for (Step& step : steps_) attempt(step, [&] { step.request->draft(); });
+    for (const Source source : {Source::kDraft, Source::kHead}) draft_by(source);
   }
 
   // One pass of the target over what the next requests have drafted, as many of them as it has room for. False if none
@@ -109,6 +92,29 @@ class Round {
     step.request->fail_step(last_error());
   }
 
+  void draft_by(Source source) {
+    std::vector<Proposal>& proposals = engine_.workspace().proposals;
+    proposals.clear();
+    for (Step& step : steps_) {
+      if (step.request->awaits(source)) proposals.push_back(step.request->proposal());
+    }
+    if (proposals.empty()) return;
+    Drafter& drafter = engine_.drafter(source);
+    const auto start = Timer::Clock::now();
+    const pf_status status = guard([&] { drafter.propose(proposals, engine_.workspace().drafted); });
+    const double seconds = Timer::between(start, Timer::Clock::now());
+    const int32_t num_sharing = drafter.shares_passes() ? static_cast<int32_t>(proposals.size()) : 1;
+    auto proposal = proposals.begin();
+    for (Step& step : steps_) {
+      if (!step.request->awaits(source)) continue;
+      if (status == PF_OK) {
+        step.request->end_draft({(proposal++)->is_cancelled, num_sharing, seconds});
+      } else {
+        fail(step, status);
+      }
+    }
+  }
+
   // A device verifies what its own kernels choose from at once. False if the pass is full.
   bool add(Step& step) {
     Request& request = *step.request;
@@ -116,7 +122,7 @@ class Round {
       attempt(step, [&] { request.verify_on_device(); });
     } else {
       TreePass rows = request.rows_to_verify();
-      if (!pass_.has_room(rows.num_rows())) return false;
+      if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
       first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
     }
     verified_[num_verified_++] = &step;

@@ -110,11 +110,13 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
     state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
     state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
     state.draft.context = num_tokens - begin - state.draft.num_behind;
+    state.draft.is_shared = engine_.drafter(Source::kDraft).shares_passes();
   }
   if (choice_.head) {
     state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
     state.head.num_behind = std::max(head_state_.num_rows, 1);
     state.head.context = num_tokens - state.head.num_behind;
+    state.head.is_shared = engine_.head_drafter()->shares_passes();
   }
   if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
@@ -153,11 +155,7 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
   const bool by_head = plan_.source == Source::kHead;
   num_caught_up_ =
       by_head ? std::max(head_state_.num_rows, 1) : static_cast<int32_t>(round.tokens.size()) - out.num_cached;
-  if (!by_head) return stats.num_prefilled_draft > 0 || catch_up(round, out, stats);
-  const Timer timer(stats.draft_seconds);
-  if (!engine_.head_drafter()->propose(request_for(round, shape_), out)) return false;
-  end_draft(out, 1);
-  return true;
+  return by_head || stats.num_prefilled_draft > 0 || catch_up(round, out, stats);
 }
 
 // Tokens of trees that grow are certain ones: which of drawn ones are verified must not depend on what was drawn.

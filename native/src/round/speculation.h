@@ -64,10 +64,12 @@ class Speculation {
   };
   // Decides what to draft next and clears `out` for it, within the room that the round has.
   void plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out);
-  // Drafts it, but for what a draft model is to find: awaits_model() is true then, request() what it needs, and
-  // end_draft() is called afterwards. False if the request was cancelled meanwhile.
+  // Drafts what is looked up, and prepares what a model or head is to draft: awaits() one then, request() is what it
+  // needs, and end_draft() is called afterwards. False if the request was cancelled meanwhile.
   bool draft(const Round& round, Draft& out, pf_stats& stats);
-  bool awaits_model() const noexcept { return plan_.num_draft > 0 && plan_.source == Source::kDraft; }
+  std::optional<Source> awaits() const noexcept {
+    return plan_.num_draft > 0 ? std::optional(plan_.source) : std::nullopt;
+  }
   DraftRequest request(const Round& round) noexcept { return request_for(round, shape_); }
   void end_draft(Draft& out, int32_t num_sharing) noexcept;
   // Rows that the planned round will have in the target's pass, as far as that is known.

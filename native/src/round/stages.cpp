@@ -67,7 +67,7 @@ void Request::draft() {
   const bool goes_on = drafts_on_device() ? speculation_.prepare_chain(round_so_far(), drafted(), stats_)
                                           : speculation_.draft(round_so_far(), drafted(), stats_);
   if (!goes_on) return cancel_step();
-  stage_ = !drafts_on_device() && speculation_.awaits_model() ? Stage::kDrafting : Stage::kDrafted;
+  stage_ = !drafts_on_device() && speculation_.awaits() ? Stage::kDrafting : Stage::kDrafted;
 }
 
 void Request::end_draft(const Drafted& outcome) {
