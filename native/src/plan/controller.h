@@ -47,6 +47,7 @@ struct Reach {
 struct PassShare {
   int32_t num_requests = 1;
   int32_t num_other_rows = 0;
+  int32_t most_rows = TokenTree::kMaxTokens + 1;  // that it has room for, of the request that plans
 };
 
 struct RoundState {

@@ -36,7 +36,10 @@ class Round {
 
   // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
-    const PassShare share{.num_requests = std::max(num_drafting_, 1), .num_other_rows = num_rows_ + num_left_};
+    const int32_t num_other_rows = num_rows_ + num_left_;
+    const PassShare share{.num_requests = std::max(num_drafting_, 1),
+                          .num_other_rows = num_other_rows,
+                          .most_rows = max_verified_rows(engine_.options()) - num_other_rows};
     attempt(step, [&] { step.request->plan(share); });
     const int32_t num_rows = step.request->num_rows_expected();
     const bool is_full = num_rows_ + num_rows > max_verified_rows(engine_.options());

@@ -95,6 +95,8 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
+  // What does not fit into the pass that others are in is worth no pass of its own.
+  if (is_auto()) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
   most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
   const bool is_chain = !pinned_shape_ && !grows_trees();
   RoundState state{.num_tokens = num_tokens,
