@@ -134,6 +134,29 @@ def test_a_failed_step_reports_nothing(engine: Engine, *, together: bool) -> Non
         calls.request_stop(request.handle, 1)
 
 
+@pytest.mark.parametrize("num_calls_before", range(2, 9))
+def test_a_mask_that_fails_while_requests_draft_together_ends_its_own(engine: Engine, num_calls_before: int) -> None:
+    num_calls = 0
+
+    def fill(path: Any, words: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls > num_calls_before:
+            raise KeyError(tuple(path))
+        words[:] = 0xFFFFFFFF
+
+    failing = Request(engine, mask=Mask(fill, 258), num_draft_tokens=4)
+    others = [Request(engine, num_draft_tokens=4) for _ in range(2)]
+    handles = [others[0].handle, failing.handle, others[1].handle]
+    found: list[Any] = []
+    while not found or not isinstance(found[1], Exception):
+        found = calls.step_together(handles)
+    assert isinstance(found[1], CallbackFailedError)
+    assert isinstance(found[1].__cause__, KeyError)
+    assert [len(found[index][0]) > 0 for index in (0, 2)] == [True, True]
+    assert not any(isinstance(outcome, Exception) for outcome in calls.step_together([each.handle for each in others]))
+
+
 def test_a_request_that_waits_for_its_turn_reports_nothing(engine: Engine) -> None:
     first, second = Request(engine), Request(engine)
     first.step()

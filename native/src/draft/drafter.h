@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <span>
 
 #include "base/tree_shape.h"
@@ -43,6 +44,7 @@ struct Proposal {
   DraftRequest request;
   Draft* out;
   bool is_cancelled = false;
+  std::exception_ptr error = nullptr;  // of this request alone, such as its mask's
 };
 
 class Drafter {
@@ -57,7 +59,13 @@ class Drafter {
   // alone.
   virtual bool shares_passes() const noexcept { return false; }
   virtual void propose(std::span<Proposal> proposals, SharedPass&) {
-    for (Proposal& each : proposals) each.is_cancelled = !propose(each.request, *each.out);
+    for (Proposal& each : proposals) {
+      try {
+        each.is_cancelled = !propose(each.request, *each.out);
+      } catch (...) {
+        each.error = std::current_exception();
+      }
+    }
   }
 };
 

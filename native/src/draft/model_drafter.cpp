@@ -62,6 +62,7 @@ bool ModelDrafter::start(Growth& growth, const DraftRequest& request, Draft& out
   growth.max_depth = std::min({request.shape.depth(), out.tree.limits().max_depth, rows_.max_depth()});
   growth.slot = static_cast<int32_t>(&growth - growths_.data());
   growth.depth = growth.num_rows = 0;
+  growth.error = nullptr;
   growth.level.clear();
   if (growth.max_depth > 0 && out.tree.limits().max_tokens > 0) growth.level.push_back(TokenTree::kRoot);
   return !growth.level.empty();
@@ -91,7 +92,10 @@ void ModelDrafter::propose(std::span<Proposal> proposals, SharedPass& pass) {
   for (bool is_first = true; !std::ranges::all_of(growths, is_through); is_first = false) {
     for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, is_first, pass);
   }
-  for (size_t i = 0; i < growths.size(); ++i) proposals[i].is_cancelled = !growths[i].level.empty();
+  for (size_t i = 0; i < growths.size(); ++i) {
+    proposals[i].is_cancelled = !growths[i].level.empty();
+    proposals[i].error = std::move(growths[i].error);
+  }
 }
 
 std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, bool is_first, SharedPass& pass) {
@@ -113,7 +117,7 @@ std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> gro
     Growth& growth = *sharing[i];
     const int32_t draft_row = is_first ? 0 : growth.out->tree[growth.level[0]].draft_row;
     rows_.keep_shared({growth.slot, draft_row}, first_outputs[i], static_cast<int32_t>(growth.level.size()));
-    grow(growth, logits, first_outputs[i]);
+    try_grow(growth, logits, first_outputs[i]);
   }
   return growths.subspan(next);
 }
@@ -123,7 +127,16 @@ void ModelDrafter::begin_alone(Growth& growth) {
   const std::optional<Logits> logits = rows_.begin(*growth.request, *growth.out);
   if (!logits) return;
   rows_.keep_shared({growth.slot, 0}, 0, 1);
-  grow(growth, *logits, 0);
+  try_grow(growth, *logits, 0);
+}
+
+void ModelDrafter::try_grow(Growth& growth, const Logits& rows, int32_t first_row) noexcept {
+  try {
+    grow(growth, rows, first_row);
+  } catch (...) {
+    growth.error = std::current_exception();
+    growth.level.clear();
+  }
 }
 
 std::optional<int32_t> ModelDrafter::share(Growth& growth, SharedPass& pass) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <vector>
@@ -42,6 +43,7 @@ class ModelDrafter : public Drafter {
     int32_t max_depth;
     int32_t depth;               // levels so far
     int32_t num_rows;            // drafted tokens in the cache
+    std::exception_ptr error;    // it came to an end by
     std::vector<int32_t> level;  // the tree's tokens that the next pass continues; empty: it has grown
     std::array<int32_t, TokenTree::kMaxTokens> shape_tokens;  // of the tree's tokens, where the shape is sparse
   };
@@ -66,6 +68,8 @@ class ModelDrafter : public Drafter {
   bool start(Growth& growth, const DraftRequest& request, Draft& out) const;
   // Adds the level that the logits from first_row on are about, and chooses what the next pass continues.
   void grow(Growth& growth, const Logits& rows, int32_t first_row);
+  // A failure ends this tree and no other.
+  void try_grow(Growth& growth, const Logits& rows, int32_t first_row) noexcept;
   // The first pass of one that has too much to read for others to wait for.
   void begin_alone(Growth& growth);
   // A pass, the first one or a further one, of those that still grow, as many as it has room for; returns the others.

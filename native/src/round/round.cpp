@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <mutex>
 
 #include "base/pass_limits.h"
@@ -110,11 +111,15 @@ class Round {
     auto proposal = proposals.begin();
     for (Step& step : steps_) {
       if (!step.request->awaits(source)) continue;
-      if (status == PF_OK) {
-        step.request->end_draft({(proposal++)->is_cancelled, num_sharing, seconds});
-      } else {
+      if (status != PF_OK) {
         fail(step, status);
+        continue;
       }
+      const Proposal& drafted = *proposal++;
+      attempt(step, [&] {
+        if (drafted.error) std::rethrow_exception(drafted.error);
+        step.request->end_draft({drafted.is_cancelled, num_sharing, seconds});
+      });
     }
   }
 
