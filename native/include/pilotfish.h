@@ -384,7 +384,8 @@ PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size
  * EAGLE head drafts for all, one pass verifies, and every request writes the tokens that it would write alone, to the
  * bit. A prompt runs a chunk a call, of one request at a time while others decode; calls write nothing until it is
  * through. A failure is its request's own: PF_OK says that all were tried. On a GPU they take turns instead.
- * PF_INVALID_ARGUMENT, and no step, where a pointer is NULL, a request is named twice or two are of different engines. */
+ * PF_INVALID_ARGUMENT, and no step, where a pointer is NULL, a request is named twice or two are of different engines.
+ */
 PF_API pf_status pf_step_together(pf_step* steps, size_t num_steps);
 /* The num_top_logprobs likeliest ids, likeliest first, at each token of the last step: ids_out and logprobs_out
  * [num_tokens, num_top_logprobs], the logprobs as pf_token's. For the first token of an echoed prompt: -1 and NaN.
