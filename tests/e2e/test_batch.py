@@ -121,7 +121,8 @@ def test_plain_rounds_share_one_pass(pair: Engine) -> None:
 @pytest.mark.parametrize("options", [{"num_draft_tokens": 4}, {"tree": "2-2-1"}, {"tree": "dynamic"}], ids=str)
 def test_requests_draft_in_the_same_passes(pair: Engine, options: dict[str, Any]) -> None:
     """What drafting took is the same time for all, to the bit: each of their passes was one."""
-    streams = [pair.stream([at], max_new_tokens=NEW_TOKENS, ignore_eos=True, source="draft", **options) for at in range(3)]
+    options = {"max_new_tokens": NEW_TOKENS, "ignore_eos": True, "source": "draft", **options}
+    streams = [pair.stream([at], **options) for at in range(3)]
     for _ in range(3):
         run_rounds(streams, Rounds(limits.MOST_TOGETHER))
     stats = [stream.stats for stream in streams]
