@@ -99,6 +99,18 @@ def test_the_draft_sees_a_window(tiny_bundle: Path) -> None:
             engine.check()
 
 
+def test_a_draft_without_a_window_drafts_up_to_its_last_position(tiny_bundle: Path) -> None:
+    """The draft has 192 positions, the target 512: rounds near that limit have room for a part of a tree only."""
+    with Engine(tiny_bundle, threads=2, draft_window=0, max_draft_tokens=15) as engine:
+        options: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "reuse_prefix": False}
+        for num_tokens in range(170, 192):
+            prompt = [at % 250 for at in range(num_tokens)]
+            plain = engine.generate(prompt, source="plain", **options)
+            for tree in ("2-2-1", "1-1-1-1-1", "dynamic"):
+                result = engine.generate(prompt, source="draft", tree=tree, **options)
+                assert result.token_ids == plain.token_ids, (num_tokens, tree)
+
+
 def test_a_store_remembers_outputs(tiny_bundle: Path, tmp_path: Path) -> None:
     store = tmp_path / "deeper" / "app.store"
     prompt = prompts()[3]

@@ -34,7 +34,7 @@ def expect(engine: Engine, case: Case) -> Expected:
 
 def fault_of(case: Case, found: Seen, expected: Expected, *, is_reproducible: bool) -> str:
     """What is wrong; empty if nothing is."""
-    if found.error.split(":")[0] in ("InternalError", "PilotfishError", "CallbackFailedError"):
+    if found.error.split(":")[0] in ("InternalError", "PilotfishError", "CallbackFailedError", "OnnxRuntimeFailedError"):
         return "an error that is pilotfish's own bug"
     if found.error:
         may_end_so = not is_reproducible and found.error.startswith("NoTokenLeftError")

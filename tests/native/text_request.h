@@ -17,6 +17,7 @@ class TextRequest {
   bool propose(pilotfish::Drafter& drafter, pilotfish::Draft& out) {
     return drafter.propose({.tokens = tokens_,
                             .shape = shape_,
+                            .max_levels = shape_.depth(),
                             .rates = nullptr,
                             .pace = nullptr,
                             .first_token = 0,

@@ -21,6 +21,7 @@ class SharedPass;
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
   const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
+  int32_t max_levels;               // of a model or head, which has positions for no more
   // What the drafter's confidence is worth, for dynamic shapes. nullptr: it is taken for the probability.
   const ConfidenceRates* rates;
   DraftPace* pace;                       // nullptr: always as far as the shape goes

@@ -59,7 +59,8 @@ ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids, int32_t most_togeth
 bool ModelDrafter::start(Growth& growth, const DraftRequest& request, Draft& out) const {
   growth.request = &request;
   growth.out = &out;
-  growth.max_depth = std::min({request.shape.depth(), out.tree.limits().max_depth, rows_.max_depth()});
+  growth.max_depth =
+      std::min({request.shape.depth(), request.max_levels, out.tree.limits().max_depth, rows_.max_depth()});
   growth.slot = static_cast<int32_t>(&growth - growths_.data());
   growth.depth = growth.num_rows = 0;
   growth.error = nullptr;

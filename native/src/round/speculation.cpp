@@ -137,6 +137,7 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
 DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) noexcept {
   return {.tokens = round.tokens,
           .shape = shape,
+          .max_levels = plan_.num_levels,
           .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
           .pace = grows_trees() ? &controller_ : nullptr,
           .first_token = first_token_,
