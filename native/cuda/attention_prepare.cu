@@ -33,15 +33,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   if (is_query) {
     auto* const target =
         static_cast<uint16_t*>(a.queries) + (static_cast<size_t>(row) * shape.num_heads + index) * shape.head_dim;
-    head.template for_each<Head<kDim>::kExisting>(lane, [&](int column, const float2& values) {
-      store_pair<kType>(target + query_column<kType>(column), values);
-    });
+    head.template for_each<Head<kDim>::kExisting>(
+        lane, [&](int column, const float2& values) { store_pair(target + query_column<kType>(column), values); });
     return;
   }
   const int cell = cell_of(a, slot_of_row(a, __ldcg(a.context_lens), row));
   const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
   __half scale = {};
-  if constexpr (kHasScales<kType>) scale = head.template quantise<kType>();
+  if constexpr (kHasScales<kType>) scale = head.quantise();
   store_in_cache<kType>(a, lane, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
 }
 
