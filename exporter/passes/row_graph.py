@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -105,8 +106,9 @@ class RowGraph:
 
     def derived(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """What is computed of parameters, which a pass will store."""
-        name = f"{self._parameter_below(value)}.{value.name}"
-        self.plan.derived[name] = value
+        below = self._parameter_below(value)
+        names = (f"{below}.computed.{number}" for number in count())
+        name = next(name for name in names if self.plan.derived.setdefault(name, value) is value)
         return self.plan.pending(name, shape)
 
     def _parameter_below(self, value: ir.Value) -> str:
