@@ -10,6 +10,7 @@ from enum import IntEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from .match import static_shape
@@ -125,6 +126,13 @@ class RowGraph:
     def number(self, value: torch.Tensor) -> ir.Value:
         """A number in the graph's own file."""
         return self.plan.constant(value.numpy())
+
+    def condition(self, stored: ir.Value) -> ir.Value:
+        """What is true where stored numbers, which are 0 or 1, are 1."""
+        half = self.plan.constant(np.asarray(0.5, dtype=np.float32))
+        result = self.op("Greater", [stored, half], row_dims(stored))
+        result.shape = stored.shape
+        return result
 
     def table(self, value: ir.Value, dims: tuple[int, ...]) -> ir.Value:
         """What depends on positions alone: rows of a table."""
