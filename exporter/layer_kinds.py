@@ -181,7 +181,7 @@ class _Calls:
             self._undo += [before.remove, after.remove]
             for module in layer.modules():
                 if isinstance(module.__dict__.get(_INDEX), int) and module.layer_idx == index:
-                    module.layer_idx = _LayerIndex(index)
+                    setattr(module, _INDEX, _LayerIndex(index))
                     self._undo.append(functools.partial(setattr, module, _INDEX, index))
 
     def __exit__(self, *_: object) -> None:

@@ -23,6 +23,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from . import own_attention
 from .contract import DOMAIN, DOMAIN_VERSION
 from .errors import CheckpointError, UnsupportedModelError, in_one_line
 from .layer_kinds import NotRepeatableError, layer_index, layer_kinds
@@ -93,6 +94,7 @@ def _no_mask(*_args: object, **_kwargs: object) -> None:
 
 AttentionInterface.register(ATTENTION, _capture_attention)
 AttentionMaskInterface.register(ATTENTION, _no_mask)
+own_attention.register(ATTENTION, _capture_attention)
 
 
 def _schema(name: str, inputs: tuple[str, ...], optional: tuple[str, ...], **attributes: str) -> values.Op:

@@ -13,6 +13,7 @@ from tiny_models import save_model, save_random, save_tokenizer, tiny_config
 
 from pilotfish.exporter import ExportOptions, ModelFormats, export, model_export
 from pilotfish.exporter.layer_kinds import NotRepeatableError, layer_kinds
+from pilotfish.exporter.model_check import text_config
 from pilotfish.exporter.trace import build_on_meta, trace, trace_whole
 
 if TYPE_CHECKING:
@@ -77,11 +78,10 @@ def test_taps_of_a_head_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_can_be_repeated(name: str) -> None:
     """Two layers of the table's models are of one kind, or of two where the configuration says so."""
-    config = config_of(name)
-    config = getattr(config, "text_config", config)
-    kinds = layer_kinds(build_on_meta(config))
-    types = getattr(config, "layer_types", None) or getattr(config, "no_rope_layers", None) or [None, None]
-    assert kinds.first == ((0, 0) if types[0] == types[1] else (0, 1))
+    config = text_config(config_of(name), name)
+    stated = [getattr(config, key, None) or (0, 0) for key in ("layer_types", "no_rope_layers")]
+    first, second = zip(*stated, strict=True)
+    assert layer_kinds(build_on_meta(config)).first == ((0, 0) if first == second else (0, 1))
 
 
 def test_a_layer_that_computes_with_its_index_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
