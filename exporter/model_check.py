@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from . import own_attention
 from .errors import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ def _biased_positions(config: PretrainedConfig) -> str | None:
 
 def _attention_interface(config: PretrainedConfig) -> str | None:
     module = sys.modules[MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__module__]
-    if not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):  # the registry that its layers ask for a function
+    is_put = config.model_type in own_attention.MODEL_TYPES
+    if not is_put and not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):  # the registry that layers ask for a function
         return "has attention of its own that does not go through transformers' attention interface; not supported"
     return None
 

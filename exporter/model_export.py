@@ -19,7 +19,6 @@ from .trace import build_on_meta, computed_buffers, trace
 from .weights import StoredTensor, count_tensors, write_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import onnx_ir as ir
@@ -96,9 +95,7 @@ def export_model(
     """
     max_positions = _max_positions(checkpoint, options, progress)
     progress.stage(f"trace {name}", 2)
-    fused = _trace_and_fuse(
-        name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, advance=progress.advance
-    )
+    fused = _trace_and_fuse(name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, progress=progress)
     plan = fused.plan
 
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
@@ -154,13 +151,13 @@ def _trace_and_fuse(
     taps: tuple[int, ...],
     vocabulary: DraftVocabulary | None,
     options: ExportOptions,
-    advance: Callable[[], None],
+    progress: Progress,
 ) -> _Fused:
     module = build_on_meta(checkpoint.config)
     source = checkpoint.source(module)
     formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
-    graph = trace(module)
-    advance()
+    graph = trace(module, progress.note)
+    progress.advance()
     plan = fuse(
         graph,
         formats,
@@ -170,7 +167,7 @@ def _trace_and_fuse(
         logit_ids=None if vocabulary is None else vocabulary.ids,
         taps=taps,
     )
-    advance()
+    progress.advance()
     return _Fused(module, source, formats.decisions(plan), graph, plan)
 
 

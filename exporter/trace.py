@@ -23,8 +23,11 @@ from transformers import (
     PreTrainedModel,
 )
 
+from . import own_attention
 from .contract import DOMAIN, DOMAIN_VERSION
 from .errors import CheckpointError, UnsupportedModelError, in_one_line
+from .layer_kinds import NotRepeatableError, layer_index, layer_kinds
+from .repeat import TRANSLATIONS, repeat_layers, stand_ins
 from .rotary_tables import fix_frequencies
 
 if TYPE_CHECKING:
@@ -71,7 +74,7 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
     **extra,  # noqa: ANN003
 ) -> tuple[torch.Tensor, None]:
     """The attention function of transformers' registry: records the call as one operator."""
-    layer = getattr(module, "layer_idx", None)
+    layer = layer_index(module)
     causal = extra.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     unknown = sorted(
@@ -91,6 +94,7 @@ def _no_mask(*_args: object, **_kwargs: object) -> None:
 
 AttentionInterface.register(ATTENTION, _capture_attention)
 AttentionMaskInterface.register(ATTENTION, _no_mask)
+own_attention.register(ATTENTION, _capture_attention)
 
 
 def _schema(name: str, inputs: tuple[str, ...], optional: tuple[str, ...], **attributes: str) -> values.Op:
@@ -178,17 +182,37 @@ class _MatricesOnMeta(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def trace(model: PreTrainedModel) -> ir.Model:
+def trace(model: PreTrainedModel, note: Callable[[str], None] = warnings.warn) -> ir.Model:
     """Exports a model built by `build_on_meta`; num_tokens, in place of a batch, is dynamic.
+
+    One layer of each kind is traced and repeated; `note` is told why where that is not possible, which takes longer.
 
     Raises:
         UnsupportedModelError: torch cannot export it, or its attention does not go through transformers' interface.
     """
+    try:
+        kinds = layer_kinds(model)
+    except NotRepeatableError as error:
+        note(f"every layer of {type(model).__name__} is traced by itself, which takes longer: {error}")
+        return trace_whole(model)
+    with stand_ins(kinds):
+        exported = _exported(model)
+    repeat_layers(exported.graph, kinds)
+    return _checked(exported, model)
+
+
+def trace_whole(model: PreTrainedModel) -> ir.Model:
+    """The same with every layer traced."""
+    return _checked(_exported(model), model)
+
+
+def _exported(model: PreTrainedModel) -> ir.Model:
     tokens = torch.export.Dim("num_tokens")
     ids, positions = (torch.zeros((7, 1), dtype=torch.int64, device="meta") for _ in range(2))
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         torch.ops.pilotfish.attention.default: _translate_attention,
         torch.ops.aten.linear.default: _translate_linear,
+        **TRANSLATIONS,
     }
     name = type(model).__name__
     try:
@@ -206,14 +230,19 @@ def trace(model: PreTrainedModel) -> ir.Model:
         raise _root_cause(error, name) from error
     if program is None:
         raise UnsupportedModelError(f"torch exports nothing for {name}")
-    captured = sum(node.op_type == "Attention" for node in program.model.graph)
+    return program.model
+
+
+def _checked(exported: ir.Model, model: PreTrainedModel) -> ir.Model:
+    """With checkpoint names, if every layer's attention is there."""
+    captured = sum(node.op_type == "Attention" for node in exported.graph)
     if captured != model.config.num_hidden_layers:
         raise UnsupportedModelError(
-            f"{name} sends {captured} of its {model.config.num_hidden_layers} layers through transformers' attention "
-            "interface; every layer must go through it"
+            f"{type(model).__name__} sends {captured} of its {model.config.num_hidden_layers} layers through "
+            "transformers' attention interface; every layer must go through it"
         )
-    _name_parameters(program.model.graph, model)
-    return program.model
+    _name_parameters(exported.graph, model)
+    return exported
 
 
 def first_names(model: PreTrainedModel) -> dict[str, str]:

@@ -113,6 +113,12 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "GPT-2": ("GPT2Config", _OLD, "learned positions, transposed weights"),
     "GPT-BigCode": ("GPTBigCodeConfig", _OLD, "one head of keys"),
     "GPT-NeoX": ("GPTNeoXConfig", {"rotary_pct": 0.5}, "qkv by heads, parallel residual"),
+    "Falcon 7B": ("FalconConfig", {"num_kv_heads": 1}, "one head of keys in fused qkv, parallel residual"),
+    "Falcon 40B": (
+        "FalconConfig",
+        {"num_kv_heads": 2, "new_decoder_architecture": True},
+        "the same with groups of heads and two norms",
+    ),
     "GPT-J": ("GPTJConfig", {**_OLD, "rotary_dim": 8}, "pairs rotate, bias of the output layer"),
     "OPT": (
         "OPTConfig",
@@ -170,6 +176,8 @@ NODES = {
     "GPT-2": 8,
     "GPT-BigCode": 8,
     "GPT-NeoX": 8,
+    "Falcon 7B": 7,
+    "Falcon 40B": 8,
     "GPT-J": 7,
     "OPT": 8,
     "OPT 350M": 8,

@@ -19,10 +19,10 @@ class TraceOnce:
         self._trace = trace
         self._traces: dict[tuple[type, str], Any] = {}
 
-    def __call__(self, model: Any) -> Any:
+    def __call__(self, model: Any, *note: Callable[[str], None]) -> Any:
         key = (type(model), model.config.to_json_string(use_diff=False))
         if key not in self._traces:
-            self._traces[key] = self._trace(model)
+            self._traces[key] = self._trace(model, *note)
         return self._traces[key].clone()
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _TYPES = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 10: torch.float16, 11: torch.float64}
 _TYPES[16] = torch.bfloat16
+EPSILON = 1e-5  # of a LayerNormalization that states none
 
 
 class Evaluator:
@@ -65,6 +66,8 @@ class Evaluator:
             raise refuse(node, f"its {node.op_type} cannot be followed: {str(error).splitlines()[0]}") from error
         if isinstance(results, torch.Tensor):
             results = [results]
+        if len(results) != len(node.outputs):
+            raise refuse(node, f"it reads {len(node.outputs)} results of {node.op_type}, of which one is supported")
         for output, result in zip(node.outputs, results, strict=True):
             self._found[output] = result
 
@@ -128,14 +131,11 @@ def _slice(
     first, last = _integers(starts), _integers(ends)
     along = _integers(axes) or list(range(len(first)))
     for axis, start, end, step in zip(along, first, last, _integers(steps) or [1] * len(first), strict=True):
-        if step < 1:
-            raise ValueError("a slice that runs backwards")
-        size = x.shape[axis]
-        begin = min(max(start + size if start < 0 else start, 0), size)
-        stop = min(max(end + size if end < 0 else end, begin), size)
-        x = x.narrow(axis, begin, stop - begin)
-        if step > 1:
-            x = x.index_select(axis, torch.arange(0, x.shape[axis], step, device=x.device))
+        picked = range(*slice(start, end, step).indices(x.shape[axis]))  # which ONNX counts like Python
+        if step == 1:
+            x = x.narrow(axis, picked.start, len(picked))
+        else:
+            x = x.index_select(axis, torch.arange(len(picked), device=x.device) * step + picked.start)
     return x
 
 
@@ -165,7 +165,10 @@ def _gather_nd(node: ir.Node, x: Tensor, indices: Tensor) -> Tensor:
 
 def _reduce(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(node: ir.Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-        along = _axes(node, axes, x.ndim) or list(range(x.ndim))
+        along = _axes(node, axes, x.ndim)
+        if not along and _attribute(node, "noop_with_empty_axes", 0):
+            return x
+        along = along or list(range(x.ndim))
         return function(x, along, bool(_attribute(node, "keepdims", 1)))
 
     return run
@@ -177,6 +180,13 @@ def _expand(_node: ir.Node, x: Tensor, shape: Tensor) -> Tensor:
     own = [1] * (rank - x.ndim) + list(x.shape)
     wanted = [1] * (rank - len(sizes)) + sizes
     return x.expand([max(pair) for pair in zip(own, wanted, strict=True)])
+
+
+def _cast(node: ir.Node, x: Tensor) -> Tensor:
+    target = _attribute(node, "to", 1)
+    if target not in _TYPES:
+        raise ValueError(f"a cast to the type of number {target}")
+    return x.to(_TYPES[target])
 
 
 def _clip(_node: ir.Node, x: Tensor, least: Tensor | None = None, most: Tensor | None = None) -> Tensor:
@@ -202,7 +212,7 @@ def _matmul_bias(node: ir.Node, a: Tensor, b: Tensor, c: Tensor | None = None) -
 
 def _layer_norm(node: ir.Node, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
     axis = _attribute(node, "axis", -1) % x.ndim
-    return torch.nn.functional.layer_norm(x, x.shape[axis:], scale, bias, _attribute(node, "epsilon", 1e-5))
+    return torch.nn.functional.layer_norm(x, x.shape[axis:], scale, bias, _attribute(node, "epsilon", EPSILON))
 
 
 def _attention(_node: ir.Node, query: Tensor, _key: Tensor, value: Tensor, *_: Tensor) -> Tensor:
@@ -253,7 +263,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Softplus": _plain(torch.nn.functional.softplus),
     "Gelu": lambda node, x: torch.nn.functional.gelu(x, approximate=_attribute(node, "approximate", "none")),
     "Softmax": lambda node, x: torch.softmax(x, _attribute(node, "axis", -1)),
-    "Cast": lambda node, x: x.to(_TYPES[_attribute(node, "to", 1)]),
+    "Cast": _cast,
     "CastLike": lambda _node, x: x.to(torch.float32),
     "Clip": _clip,
     "Concat": lambda node, *parts: torch.cat(parts, _attribute(node, "axis", 0)),

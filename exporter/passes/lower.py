@@ -82,6 +82,8 @@ class Lowering:
     def _check_rows(self, node: ir.Node, shape: tuple[int, ...]) -> None:
         if not shape or shape[0] != NUM_TOKENS or any(size % NUM_TOKENS == 0 and size for size in shape[1:]):
             raise refuse(node, f"its {node.op_type} does not act on each token by itself")
+        if 0 in shape:
+            raise refuse(node, f"its {node.op_type} leaves nothing of a row")
 
     def core(self, value: ir.Value) -> ir.Value:
         """The lowered value of a traced one that depends on tokens or positions."""
@@ -90,7 +92,7 @@ class Lowering:
                 raise refuse(self.graph.origin, f"it reads {value.name}, which is no row")
             shape = self.shape(value)
             self._check_rows(self.graph.origin, shape)
-            self._cores[value] = self.graph.table(value, core_of(shape))
+            self._cores[value] = self._typed(value, self.graph.table(value, core_of(shape)))
         return self._cores[value]
 
     def set_core(self, value: ir.Value, core: ir.Value) -> None:
@@ -109,13 +111,19 @@ class Lowering:
 
     def constant(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """A value of parameters and numbers alone, broadcast to rows: a number in the graph, or a stored vector."""
+        if self.kind(value) not in (Kind.CONSTANT, Kind.SIZE):
+            raise refuse(self.graph.origin, f"it needs {value.name} as a constant")
         while shape and shape[0] == 1:
             shape = shape[1:]
         if value.name in self.plan.parameters and len(shape) == 1 and self.shape(value) == shape:
             return self.graph.parameter(value)
         if self._depends_on_parameters(value) or torch.Size(shape).numel() > 1:
-            return self.graph.derived(value, shape or (1,))
+            return self._typed(value, self.graph.derived(value, shape or (1,)))
         return self.graph.number(self.numbers(value).reshape(()))
+
+    def _typed(self, value: ir.Value, stored: ir.Value) -> ir.Value:
+        """Stored numbers as what they stand for: tables and vectors are f32."""
+        return self.graph.condition(stored) if self._evaluate(value).dtype == torch.bool else stored
 
     def numbers(self, value: ir.Value) -> torch.Tensor:
         """The elements of a constant."""
@@ -125,7 +133,12 @@ class Lowering:
 
     def integers(self, value: ir.Value | None) -> list[int]:
         """Elements of a constant that decides about shapes; sizes have NUM_TOKENS for the tokens."""
-        return [] if value is None else [int(item) for item in self._evaluate(value).reshape(-1).tolist()]
+        if value is None:
+            return []
+        found = self._evaluate(value)
+        if found.is_meta:
+            raise refuse(self.graph.origin, f"it needs {value.name} as a constant")
+        return [int(item) for item in found.reshape(-1).tolist()]
 
     def is_input_ids(self, value: ir.Value) -> bool:
         """Whether a value is the tokens, in whatever shape and type."""

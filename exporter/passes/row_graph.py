@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from .match import static_shape
@@ -105,8 +107,9 @@ class RowGraph:
 
     def derived(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """What is computed of parameters, which a pass will store."""
-        name = f"{self._parameter_below(value)}.{value.name}"
-        self.plan.derived[name] = value
+        below = self._parameter_below(value)
+        names = (f"{below}.computed.{number}" for number in count())
+        name = next(name for name in names if self.plan.derived.setdefault(name, value) is value)
         return self.plan.pending(name, shape)
 
     def _parameter_below(self, value: ir.Value) -> str:
@@ -123,6 +126,13 @@ class RowGraph:
     def number(self, value: torch.Tensor) -> ir.Value:
         """A number in the graph's own file."""
         return self.plan.constant(value.numpy())
+
+    def condition(self, stored: ir.Value) -> ir.Value:
+        """What is true where stored numbers, which are 0 or 1, are 1."""
+        half = self.plan.constant(np.asarray(0.5, dtype=np.float32))
+        result = self.op("Greater", [stored, half], row_dims(stored))
+        result.shape = stored.shape
+        return result
 
     def table(self, value: ir.Value, dims: tuple[int, ...]) -> ir.Value:
         """What depends on positions alone: rows of a table."""

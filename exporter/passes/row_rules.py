@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from pilotfish.exporter.contract import DOMAIN
 
+from .evaluate import EPSILON
 from .match import input_of, refuse
 from .row_graph import Kind, core_of, row_dims
 
@@ -47,6 +48,8 @@ def elementwise(lowering: Lowering, node: ir.Node) -> None:
     shape = lowering.shape(node.outputs[0])
     dropped = {axis for axis in range(1, len(shape) - 1) if shape[axis] == 1}
     inputs = [None if value is None else lowering.aligned(value, shape, dropped) for value in node.inputs]
+    if node.op_type == "Clip" and any(value is not None and value.const_value is None for value in inputs[1:]):
+        raise refuse(node, "it clips to bounds that are computed, not numbers")
     core = lowering.graph.op(node.op_type, inputs, core_of(shape), node.attributes)
     lowering.set_core(node.outputs[0], core)
 
@@ -67,10 +70,16 @@ def cast(lowering: Lowering, node: ir.Node) -> None:
     lowering.set_core(node.outputs[0], core)
 
 
+def _permutation(node: ir.Node, rank: int) -> list[int]:
+    """Which axis of the input each axis of a Transpose's result is."""
+    return list(node.attributes["perm"].as_ints()) if "perm" in node.attributes else list(range(rank))[::-1]
+
+
 def transpose(lowering: Lowering, node: ir.Node) -> None:
     """Axes of one element move for free."""
-    x, order = input_of(node, 0), list(node.attributes["perm"].as_ints())
+    x = input_of(node, 0)
     shape = lowering.shape(x)
+    order = _permutation(node, len(shape))
     wide = [axis for axis in order[1:] if shape[axis] != 1]
     core = lowering.core(x)
     if wide != sorted(wide):
@@ -87,6 +96,8 @@ def slices(lowering: Lowering, node: ir.Node) -> None:
     x, result = input_of(node, 0), node.outputs[0]
     before, after = lowering.shape(x), lowering.shape(result)
     starts, ends, axes, steps = (lowering.integers(value) for value in (*node.inputs[1:], None, None)[:4])
+    if any(step < 1 for step in steps):
+        raise refuse(node, "it puts elements of a row in reverse order")
     axes = [axis % len(before) for axis in axes or range(len(starts))]
     steps = steps or [1] * len(starts)
     core, dims = lowering.core(x), list(core_of(before))
@@ -137,6 +148,8 @@ def expand(lowering: Lowering, node: ir.Node) -> None:
 
 def concat(lowering: Lowering, node: ir.Node) -> None:
     """Along any axis but the tokens'."""
+    if len(node.inputs) == 1:
+        return same_elements(lowering, node)
     shape = lowering.shape(node.outputs[0])
     axis = node.attributes["axis"].as_int() % len(shape)
     kept = _kept(shape)
@@ -151,6 +164,7 @@ def concat(lowering: Lowering, node: ir.Node) -> None:
     place = kept.index(axis)
     core = lowering.graph.op("Concat", inputs, core_of(shape), {"axis": place - len(kept)})
     lowering.set_core(node.outputs[0], core)
+    return None
 
 
 def gather(lowering: Lowering, node: ir.Node) -> None:
@@ -183,17 +197,21 @@ def reduce(lowering: Lowering, node: ir.Node) -> None:
     """Along any axes but the tokens'."""
     x, result = input_of(node, 0), node.outputs[0]
     rank = len(lowering.shape(x))
-    named = lowering.integers(node.inputs[1]) if len(node.inputs) > 1 else list(node.attributes["axes"].as_ints())
+    given = node.attributes.get("axes")
+    named = lowering.integers(node.inputs[1]) if len(node.inputs) > 1 else list(given.as_ints() if given else ())
+    if not named:  # all axes are those of tokens, too: what has rows left is unchanged
+        return same_elements(lowering, node)
     places = [_axis_of(lowering, x, axis % rank) for axis in named]
     dims = list(core_of(lowering.shape(x)))
     along = [place for place in places if place is not None]
-    if not named or not along:
-        raise refuse(node, "it reduces more than a row")
+    if not along:  # one element each
+        return same_elements(lowering, node)
     for place in along:
         dims[place - 1] = 1
     axes = lowering.plan.integers([place - len(dims) - 1 for place in along])
     core = lowering.graph.op(node.op_type, [lowering.core(x), axes], dims, {"keepdims": 1})
     lowering.set_core(result, core)
+    return None
 
 
 def softmax(lowering: Lowering, node: ir.Node) -> None:
@@ -215,7 +233,8 @@ def layer_norm(lowering: Lowering, node: ir.Node) -> None:
     if axis % len(shape) != len(shape) - 1:
         raise refuse(node, "its LayerNorm is over more than the last axis")
     vectors = [None if value is None else lowering.constant(value, lowering.shape(value)) for value in node.inputs[1:3]]
-    attributes = {"axis": -1, "epsilon": node.attributes["epsilon"].as_float(), "stash_type": 1}
+    epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else EPSILON
+    attributes = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
     inputs = [lowering.core(x), *vectors]
     lowering.set_core(node.outputs[0], lowering.graph.op(node.op_type, inputs, core_of(shape), attributes))
 
@@ -231,13 +250,15 @@ def projection(lowering: Lowering, node: ir.Node) -> None:
             raise refuse(node, "its linear layer is scaled")
         transposed = not (node.attributes["transB"].as_int() if "transB" in node.attributes else 0)
     above = weight.producer()
-    if above is not None and above.op_type == "Transpose" and len(lowering.shape(weight)) == _MATRIX:
+    if above is not None and above.op_type == "Transpose" and _permutation(above, _MATRIX) == [1, 0]:
         weight, transposed = input_of(above, 0), not transposed
     if weight.name not in lowering.plan.parameters or len(lowering.shape(weight)) != _MATRIX:
         raise refuse(node, "a linear layer's weight is computed, not stored")
     num_columns, num_rows = lowering.shape(weight) if transposed else reversed(lowering.shape(weight))
     if math.prod(core_of(lowering.shape(x))) != num_columns:
         raise refuse(node, "a linear layer is applied to each head by itself")
+    if bias is not None and math.prod(lowering.shape(bias)) != num_rows:
+        raise refuse(node, "a linear layer has one bias for several rows")
     stored = None if bias is None else lowering.constant(bias, lowering.shape(bias))
     inputs = [lowering.graph.reshape(lowering.core(x), (num_columns,)), lowering.graph.parameter(weight), stored]
     attributes = {"transposed": int(transposed)}

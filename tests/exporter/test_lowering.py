@@ -92,6 +92,23 @@ def test_an_activation_without_a_rule_is_refused(tmp_path: Path) -> None:
         export(str(checkpoint), tmp_path / "out", options=F32)
 
 
+class Mirror(torch.nn.Module):
+    """An activation that mixes columns in a way that no row-wise node has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., 96] -> [..., 96]."""
+        return x * torch.flip(x, [-1])
+
+
+def test_reversed_columns_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACT2FN, "mirror", Mirror)
+    checkpoint = save_model(tmp_path / "model", tiny_config("llama", hidden_act="mirror"))
+    with pytest.raises(
+        UnsupportedModelError, match=r"layers\.0\.mlp\.act_fn: it puts elements of a row in reverse order"
+    ):
+        export(str(checkpoint), tmp_path / "out", options=F32)
+
+
 class Gate(torch.nn.Module):
     """An activation that multiplies with a condition, as rows and by parts."""
 

@@ -67,13 +67,10 @@ UNSUPPORTED = {
     ),
     "hybrid": (lambda: Qwen3NextConfig(**SHAPE, num_experts=0), "'linear_attention' layers"),
     "distance_bias": (lambda: BloomConfig(vocab_size=258, hidden_size=64, n_layer=2, n_head=4), "ALiBi"),
-    "own_sdpa": (
-        lambda: FalconConfig(**SHAPE, alibi=False),
-        "attention of its own that does not go through transformers' attention interface",
-    ),
+    "distance_bias_of_few": (lambda: FalconConfig(**SHAPE, alibi=True), "ALiBi"),
     "own_attention": (
         lambda: GPTNeoConfig(vocab_size=258, hidden_size=64, num_layers=2, attention_types=[[["global"], 2]]),
-        "attention of its own",
+        "attention of its own that does not go through transformers' attention interface",
     ),
     "shared_caches": (
         lambda: Gemma3nTextConfig(**SHAPE, num_kv_shared_layers=1),

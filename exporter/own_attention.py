@@ -1,0 +1,50 @@
+"""Attention of models that do not ask transformers' registry for one, put so that it does. Only its middle is new.
+
+Knows these models by their `model_type`; all others without the registry are refused.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+MODEL_TYPES = ("falcon",)
+
+
+def register(name: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> None:
+    """Makes `attn_implementation=name` of these models call `attend` as transformers' registry does."""
+    falcon: Any = import_module("transformers.models.falcon.modeling_falcon")
+
+    class Attention(falcon.FalconAttention):  # type: ignore[misc]
+        """Its three layouts of query, key and value are one: groups of queries with a key and a value behind each."""
+
+        def forward(
+            self,
+            hidden_states: torch.Tensor,
+            alibi: torch.Tensor | None,
+            attention_mask: torch.Tensor | None,
+            position_embeddings: tuple[torch.Tensor, torch.Tensor],
+            **_: Any,
+        ) -> tuple[torch.Tensor, None]:
+            """[batch, num_tokens, hidden] -> the same."""
+            query, key, value = self._heads(self.query_key_value(hidden_states))
+            query, key = falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
+            options = {"scaling": self.inv_norm_factor, "alibi": alibi}
+            found, _weights = attend(self, query, key, value, attention_mask, **options)
+            return self.dense(found.flatten(2)), None
+
+        def _heads(self, fused: torch.Tensor) -> list[torch.Tensor]:
+            """Each [batch, num_heads or num_kv_heads, num_tokens, head_dim]."""
+            num_groups = 1 if self.multi_query else self.num_heads
+            if self.new_decoder_architecture:
+                num_groups = self.num_kv_heads
+            groups = fused.reshape(*fused.shape[:-1], num_groups, -1, self.head_dim)
+            parts = groups[..., :-2, :].flatten(2, 3), groups[..., -2, :], groups[..., -1, :]
+            return [part.transpose(1, 2) for part in parts]
+
+    falcon.FALCON_ATTENTION_CLASSES[name] = Attention
