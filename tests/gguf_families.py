@@ -7,15 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import transformers
-from architectures import ARCHITECTURES, SHAPE, YARN
-
-from pilotfish.exporter.model_check import text_config
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from architectures import YARN
 
 Value = str | Callable[[Any], Any]  # an attribute of the configuration, or what is made of it
 
@@ -188,15 +182,6 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
         "gemma3", {**RMS, **HEADS, **ROPE, **WINDOW}, changes={**_LAYERS, "query_pre_attn_scalar": 16}, one_more=True
     ),
 }
-
-
-def gguf_config(name: str) -> PretrainedConfig:
-    """The tiny configuration of an architecture, as a file can state it."""
-    kind, changes, _ = ARCHITECTURES[name]
-    values = {**({} if "n_embd" in changes else SHAPE), **changes, **GGUF_FAMILIES[name].changes}
-    build = getattr(transformers, kind)
-    config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
-    return text_config(config, name)
 
 
 def gguf_fields(name: str, config: Any) -> dict[str, Any]:

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 import torch
+import transformers
+from architectures import ARCHITECTURES, SHAPE
 from gguf_families import GGUF_FAMILIES, gguf_fields
 from reference.k_quants import quantise_q4_k, quantise_q6_k
 from safetensors.numpy import load_file
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from pilotfish.exporter.model_check import text_config
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from gguf_families import GgufFamily
+    from transformers import PretrainedConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Type = gguf.GGMLQuantizationType
@@ -61,6 +66,15 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def gguf_config(name: str) -> PretrainedConfig:
+    """The tiny configuration of an architecture, as a file can state it."""
+    kind, changes, _ = ARCHITECTURES[name]
+    values = {**({} if "n_embd" in changes else SHAPE), **changes, **GGUF_FAMILIES[name].changes}
+    build = getattr(transformers, kind)
+    config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
+    return text_config(config, name)
 
 
 def write_family(

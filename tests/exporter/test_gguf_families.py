@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from gguf_families import GGUF_FAMILIES, gguf_config
-from tiny_gguf import write_family
+from gguf_families import GGUF_FAMILIES
+from tiny_gguf import gguf_config, write_family
 from tiny_models import save_random, save_tokenizer
 from transformers import AutoModelForCausalLM
 
