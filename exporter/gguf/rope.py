@@ -47,6 +47,12 @@ def rope_parameters(file: GgufFile, rotary_dim: int) -> dict[str, Any]:
         scaling = _llama3(file, factors, base, rotary_dim)
     elif given:
         scaling = _longrope(file, f"{prefix}.scaling", rotary_dim)
+    magnitude = file.fields.get(f"{prefix}.scaling.attn_factor", 1.0)
+    if magnitude != 1.0 and "attention_factor" not in scaling:
+        kind = scaling["rope_type"]
+        raise UnsupportedModelError(
+            f"{file.path} has {prefix}.scaling.attn_factor {magnitude} with {kind} rope scaling"
+        )
     return {"rope_theta": base, **scaling}
 
 

@@ -101,6 +101,7 @@ def test_rope_scaling(
             "4 rope factors for 8 frequencies in rope_factors_short",
         ),
         ({**_YARN, "{arch}.rope.scaling.yarn_attn_factor": 2.0}, {}, "yarn_attn_factor 2.0; supported is 1.139"),
+        ({"{arch}.rope.scaling.attn_factor": 2.0}, {}, "attn_factor 2.0 with default rope scaling"),
         ({"{arch}.attention.causal": False}, {}, r"llama\.attention\.causal = False, which is not known"),
         ({"{arch}.logit_scale": 0.5}, {}, r"llama\.logit_scale = 0\.5, which is not known of this architecture"),
         ({"{arch}.rope.dimension_count": 8}, {}, "rotates 8 of 16 dimensions"),
