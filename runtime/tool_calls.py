@@ -188,7 +188,7 @@ class ToolCallReader:
         return known if len(known) == len(calls) else []
 
     def _call(self, value: Any) -> ToolCall | None:
-        if not isinstance(value, dict) or value.get("name") not in self._names:
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in self._names:
             return None
         arguments = value.get("arguments", value.get("parameters", {}))
         if not isinstance(arguments, dict):

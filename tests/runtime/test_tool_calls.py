@@ -21,7 +21,14 @@ from pilotfish.runtime.tool_calls import (
 )
 
 TEMPLATES = Path(__file__).parent.parent / "data" / "chat_templates"
-FORMS = {"hermes": HERMES, "qwen2_5": HERMES, "llama3_1": LLAMA3, "mistral": MISTRAL, "granite3": GRANITE}
+FORMS = {
+    "hermes": HERMES,
+    "qwen2_5": HERMES,
+    "qwen3": HERMES,
+    "llama3_1": LLAMA3,
+    "mistral": MISTRAL,
+    "granite3": GRANITE,
+}
 F = ("f", '{"a": 1}')
 G = ("g", "{}")
 F_JSON = '{"name": "f", "arguments": {"a": 1}}'
@@ -55,7 +62,6 @@ def read(form: ToolCallForm, text: str, size: int) -> list[str | tuple[str, str]
         (HERMES, f"<tool_call>\n{F_JSON}", [F]),  # the end of text came instead of the closing tag
         (HERMES, f"<tool_call>{F_JSON}</tool_call> so <tool_", [F, " so <tool_"]),
         (HERMES, "<tool_call>{</tool_call>", ["<tool_call>{</tool_call>"]),
-        (HERMES, '<tool_call>{"name": "h"}</tool_call>', ['<tool_call>{"name": "h"}</tool_call>']),
         (
             HERMES,
             '<tool_call>{"name": "f", "arguments": 3}</tool_call>',
@@ -81,6 +87,24 @@ def read(form: ToolCallForm, text: str, size: int) -> list[str | tuple[str, str]
 )
 def test_calls_are_found(form: ToolCallForm, text: str, expected: list[object], size: int) -> None:
     assert read(form, text, size) == expected
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{",
+        "{}",
+        "3",
+        '{"name": "h"}',
+        '{"name": ["f"]}',
+        '{"name": "f", "arguments": 3}',
+        '{"name": "f", "arguments": {"a": NaN}}',
+    ],
+)
+def test_what_is_no_call_stays_as_it_was(value: str, size: int) -> None:
+    text = f"<tool_call>{value}</tool_call>"
+    assert read(HERMES, text, size) == [text]
 
 
 @pytest.mark.parametrize("text", ["{" * 100_000, "[" * 100_000])
