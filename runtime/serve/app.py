@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PAGE = Path(__file__).with_name("page.html")
 # The page is one file that asks this server alone.
 _PAGE_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 

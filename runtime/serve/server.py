@@ -111,6 +111,7 @@ def _opened(
         # One byte is a budget too, and what does not fit it is refused with the table of what it needs.
         left = None if left is None else max(1, left - engine.info.total_bytes)
         scheduler = Scheduler(engine, num_sequences=options.num_sequences, most_waiting=options.most_waiting)
+        stack.callback(scheduler.close)  # also where a second signal leaves nothing the time for it
         yield Model(name, engine, scheduler)
 
 

@@ -323,13 +323,17 @@ def test_sigterm_finishes_what_runs_and_leaves(tool_bundle: Path) -> None:
     assert (exit_code, notes) == (0, "stopped\n")
 
 
-def test_no_grace_cuts_what_runs_short(tool_bundle: Path) -> None:
+@pytest.mark.parametrize(("grace", "num_signals"), [(0, 1), (30, 2)])
+def test_what_runs_is_cut_short(tool_bundle: Path, grace: int, num_signals: int) -> None:
     asked = LONG | {"stream": True, "n": 60}
     with (
-        served(tool_bundle, "--num-sequences", 1, "--grace", 0) as server,
+        served(tool_bundle, "--num-sequences", 1, "--grace", grace) as server,
         begun(server.address, asked) as response,
     ):
         response.readline()
+        for _ in range(num_signals - 1):
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
         exit_code, _ = server.end(signal.SIGINT)
         with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
             assert b"[DONE]" not in response.read()
