@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilotfish.bindings import InvalidArgumentError, UnsupportedError
+from pilotfish.bindings import InvalidArgumentError, UnsupportedError, limits
 from pilotfish.runtime.memory import parse_bytes
 
 from .console import note, note_device
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_PORT = 65535
-MOST_SEQUENCES = 16  # that share passes
 MOST_WAITING = 100_000
 MOST_SECONDS = 7 * 86400
 Bundles = Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Folders that `pilotfish export` wrote.")]
@@ -33,7 +32,7 @@ ApiKey = Annotated[
 ]
 NumSequences = Annotated[
     int,
-    typer.Option("--num-sequences", min=1, max=MOST_SEQUENCES, help="Generations of a bundle that run at once."),
+    typer.Option("--num-sequences", min=1, max=limits.MOST_TOGETHER, help="Generations of a bundle that run at once."),
 ]
 MaxQueue = Annotated[int, typer.Option(min=0, max=MOST_WAITING, help="Generations of a bundle that may wait.")]
 MaxRequest = Annotated[str, typer.Option(help="Size that a request may have.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pilotfish.runtime.options import MOST_NEW_TOKENS
+from pilotfish.bindings import limits
 
 from .errors import invalid
 from .fields import Fields
@@ -49,7 +49,7 @@ def common_fields(fields: Fields, *, default_tokens: int, length_names: tuple[st
     Raises:
         ApiError: a value of the wrong type, or outside the protocol's range.
     """
-    lengths = [fields.integer(name, 1, MOST_NEW_TOKENS) for name in length_names]
+    lengths = [fields.integer(name, 1, limits.MOST_CONTEXT) for name in length_names]
     options: dict[str, Any] = {name: value for name in OPTIONS if (value := fields.take(name)) is not None}
     temperature = fields.take("temperature")
     stop = fields.take("stop")

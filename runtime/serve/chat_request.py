@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from pilotfish.bindings import limits
 from pilotfish.runtime.option_checks import shown
-from pilotfish.runtime.options import MOST_NEW_TOKENS
 from pilotfish.runtime.tool_calls import WHOLE, ToolCallForm, called_schema
 
 from .asked import IGNORED, Asked, common_fields
@@ -69,7 +69,9 @@ def read_chat(body: bytes) -> ChatRequest:
         ApiError: what is wrong with it, by its field.
     """
     fields = Fields(parse_object(body))
-    asked = common_fields(fields, default_tokens=MOST_NEW_TOKENS, length_names=("max_completion_tokens", "max_tokens"))
+    asked = common_fields(
+        fields, default_tokens=limits.MOST_CONTEXT, length_names=("max_completion_tokens", "max_tokens")
+    )
     messages = fields.objects("messages")
     if messages is None:
         raise invalid("messages is missing, must be a list of messages", param="messages")
