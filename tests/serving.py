@@ -12,18 +12,21 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pilotfish.runtime.serve.server import ServeOptions, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 START_SECONDS = 120
 THREADS = 1
 NAME = "tiny"
+TEXT = "/v1/completions"
+PATIENCE_SECONDS = 60
 # The tiny bundle has one token a byte and a context of 256, so that this one is short. It names the form of Hermes.
 TOOL_TEMPLATE = (
     "{% for tool in tools or [] %}<tool_call>{{ tool.function.name }}\n{% endfor %}"
@@ -145,3 +148,36 @@ def metric(address: str, name: str) -> float:
     values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
     assert values, text
     return sum(map(float, values))
+
+
+def text(**fields: Any) -> dict[str, Any]:
+    return {"model": NAME, "prompt": "hi", "temperature": 0, "max_tokens": 3} | fields
+
+
+ENDLESS = {"ignore_eos": True, "source": "plain"}
+LONG = text(max_tokens=250, **ENDLESS)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def begun(address: str, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
+    """The answer to a request whose headers have come; the connection is closed behind the block."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PATIENCE_SECONDS)
+    with contextlib.closing(connection):
+        connection.request("POST", TEXT, json.dumps(body).encode())
+        with connection.getresponse() as response:  # which keeps the connection open, too
+            yield response
+
+
+def in_thread(call: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
+    answers: list[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(call()))
+    thread.start()
+    return thread, answers

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
-from serving import NAME, TOOL_TEMPLATE, serving
+from serving import NAME, PATIENCE_SECONDS, TOOL_TEMPLATE, serving
 
 from pilotfish import Engine
 
@@ -46,3 +48,30 @@ def direct(tool_bundle: Path) -> Iterator[Engine]:
     """The same bundle, without a server."""
     with Engine(tool_bundle, threads=1, calibration="off") as engine:
         yield engine
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until it is set, servers of this process run no rounds: what runs stays, and what waits waits."""
+    may_run = threading.Event()
+    step_together = Engine.step_together
+
+    def stepped(engine: Engine, streams: Any) -> Any:
+        may_run.wait(PATIENCE_SECONDS)
+        return step_together(engine, streams)
+
+    monkeypatch.setattr(Engine, "step_together", stepped)
+    yield may_run
+    may_run.set()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of servers of this process take 50 ms."""
+    step_together = Engine.step_together
+
+    def stepped(engine: Engine, streams: Any) -> Any:
+        time.sleep(0.05)
+        return step_together(engine, streams)
+
+    monkeypatch.setattr(Engine, "step_together", stepped)

@@ -1,105 +1,24 @@
-"""Limits: the queue, size, time, the key, who may call, clients that go away, and the end of a server."""
+"""Limits of requests: the queue, size, time, the key, who may call, and clients that go away."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import signal
 import socket
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import openai
 import pytest
-from serving import NAME, Answer, ask, metric, served, serving
-
-from pilotfish.bindings import BudgetTooSmallError, InvalidArgumentError
-from pilotfish.runtime.serve.server import listen
+from serving import ENDLESS, LONG, NAME, PATIENCE_SECONDS, TEXT, ask, begun, in_thread, metric, serving, text, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import threading
     from pathlib import Path
 
-    from command_line import CommandLine
 
-TEXT = "/v1/completions"
-SECONDS = 60
-
-
-def text(**fields: Any) -> dict[str, Any]:
-    return {"model": NAME, "prompt": "hi", "temperature": 0, "max_tokens": 3} | fields
-
-
-ENDLESS = {"ignore_eos": True, "source": "plain"}
-LONG = text(max_tokens=250, **ENDLESS)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def begun(address: str, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
-    """The answer to a request whose headers have come; the connection is closed behind the block."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)
-    with contextlib.closing(connection):
-        connection.request("POST", TEXT, json.dumps(body).encode())
-        with connection.getresponse() as response:  # which keeps the connection open, too
-            yield response
-
-
-def in_thread(call: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
-    answers: list[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(call()))
-    thread.start()
-    return thread, answers
-
-
-class Held:
-    """Keeps a server's engine from running rounds: what runs stays, and what waits waits."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from pilotfish import Engine
-
-        self.may_run = threading.Event()
-        step_together = Engine.step_together
-
-        def held(engine: Engine, streams: Any) -> Any:
-            self.may_run.wait(SECONDS)
-            return step_together(engine, streams)
-
-        monkeypatch.setattr(Engine, "step_together", held)
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    held = Held(monkeypatch)
-    yield held
-    held.may_run.set()
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of a server's engine take 50 ms."""
-    from pilotfish import Engine
-
-    step_together = Engine.step_together
-
-    def stepped(engine: Engine, streams: Any) -> Any:
-        time.sleep(0.05)
-        return step_together(engine, streams)
-
-    monkeypatch.setattr(Engine, "step_together", stepped)
-
-
-def test_a_full_queue_says_when_to_come_again(tool_bundle: Path, held: Held) -> None:
+def test_a_full_queue_says_when_to_come_again(tool_bundle: Path, held: threading.Event) -> None:
     with serving(tool_bundle, num_sequences=1, most_waiting=1) as address:
         first, first_answers = in_thread(lambda: ask(address, TEXT, text()))
         wait_for(lambda: metric(address, "pilotfish_running") == 1)
@@ -110,7 +29,7 @@ def test_a_full_queue_says_when_to_come_again(tool_bundle: Path, held: Held) -> 
         assert answer.error["message"].startswith("1 generations are waiting, and no more than 1 may: come again in ")
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert metric(address, "pilotfish_refused_total") == 1
-        held.may_run.set()
+        held.set()
         for thread in (first, second):
             thread.join()
         assert [each.status for each in first_answers + second_answers] == [200, 200]
@@ -134,7 +53,7 @@ def test_size_is_limited(tool_bundle: Path) -> None:
         assert answer.error["message"] == "the request has more than 1000 bytes, which --max-request allows"
 
 
-def test_time_is_limited(tool_bundle: Path, held: Held) -> None:
+def test_time_is_limited(tool_bundle: Path, held: threading.Event) -> None:
     with serving(tool_bundle, num_sequences=1, most_seconds=0.5) as address:
         running, running_answers = in_thread(lambda: ask(address, TEXT, text()))
         wait_for(lambda: metric(address, "pilotfish_running") == 1)
@@ -143,7 +62,7 @@ def test_time_is_limited(tool_bundle: Path, held: Held) -> None:
         running.join()
         assert running_answers[0].error["message"].startswith("the request took longer than the 0.5 seconds")
         assert running_answers[0].headers["x-should-retry"] == "false"
-        held.may_run.set()
+        held.set()
         wait_for(lambda: metric(address, "pilotfish_running") == 0)
         assert ask(address, TEXT, text()).status == 200
 
@@ -162,7 +81,7 @@ def test_time_that_ends_within_a_stream_is_an_event(tool_bundle: Path, slow: Non
 def test_a_body_that_does_not_come(tool_bundle: Path) -> None:
     with serving(tool_bundle, most_seconds=0.3) as address:
         parts = urlsplit(address)
-        with socket.create_connection((str(parts.hostname), parts.port or 0), timeout=SECONDS) as connection:
+        with socket.create_connection((str(parts.hostname), parts.port or 0), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
             assert connection.recv(1000).startswith(b"HTTP/1.1 504 ")
 
@@ -209,13 +128,12 @@ def test_a_client_that_goes_away_ends_its_generation(tool_bundle: Path, slow: No
         assert metric(address, "pilotfish_generated_tokens_total") < 50
 
 
-def test_a_client_that_goes_away_before_an_answer_or_its_turn(tool_bundle: Path, held: Held) -> None:
-    parts: Any = None
+def test_a_client_that_goes_away_before_an_answer_or_its_turn(tool_bundle: Path, held: threading.Event) -> None:
     with serving(tool_bundle, num_sequences=1) as address:
         parts = urlsplit(address)
         connections = []
         for name in ("running", "waiting"):
-            connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)
+            connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PATIENCE_SECONDS)
             connection.request("POST", TEXT, json.dumps(LONG).encode())
             wait_for(lambda name=name: metric(address, f"pilotfish_{name}") == 1)
             connections.append(connection)
@@ -223,7 +141,7 @@ def test_a_client_that_goes_away_before_an_answer_or_its_turn(tool_bundle: Path,
             connection.close()
         wait_for(lambda: metric(address, "pilotfish_waiting") == 0)
         time.sleep(0.3)  # so that the server learns of the other one as well
-        held.may_run.set()
+        held.set()
         wait_for(lambda: metric(address, "pilotfish_running") == 0)
         assert metric(address, "pilotfish_generations_total") == 1
         assert metric(address, "pilotfish_generated_tokens_total") <= 2
@@ -249,92 +167,3 @@ def test_metrics_count(tool_bundle: Path) -> None:
         assert 'pilotfish_requests_total{path="/v1/completions",status="400"} 1' in lines
         assert 'pilotfish_requests_total{path="other",status="404"} 1' in lines
         assert "# TYPE pilotfish_running gauge" in lines
-
-
-def test_several_bundles_by_name(tool_bundle: Path, tiny_bundle: Path) -> None:
-    with serving({"a": tool_bundle, "b": tiny_bundle}) as address:
-        assert [model["id"] for model in ask(address, "/v1/models").content["data"]] == ["a", "b"]
-        assert ask(address, TEXT, text(model="b")).content["model"] == "b"
-        answer = ask(address, TEXT, {"prompt": "hi"})
-        assert (answer.status, answer.error["message"]) == (404, "model is missing, must be one of a, b")
-
-
-def test_bundles_share_a_memory_budget(tool_bundle: Path, tiny_bundle: Path) -> None:
-    from pilotfish import Engine
-    from pilotfish.runtime.serve.server import ServeOptions, serve
-
-    with Engine(tool_bundle, num_sequences=1, calibration="off") as engine:
-        needed = engine.info.total_bytes
-    bundles = {"a": str(tool_bundle), "b": str(tiny_bundle)}
-    told: list[str] = []
-
-    def stop(server: Any, address: str) -> None:
-        told.append(address)
-        server.should_exit = True
-
-    options = ServeOptions(port=0, num_sequences=1)
-    with pytest.raises(BudgetTooSmallError, match="bundle 'b': "):
-        serve(bundles, options, memory_budget=needed + 1, engine_keywords={"calibration": "off"}, on_ready=stop)
-    assert told == []
-    serve(bundles, options, memory_budget=3 * needed, engine_keywords={"calibration": "off"}, on_ready=stop)
-    assert len(told) == 1
-
-
-def test_two_servers_on_one_port(tool_bundle: Path, cli: CommandLine) -> None:
-    with listen("127.0.0.1", 0) as other:
-        port = other.getsockname()[1]
-        finished = cli("serve", tool_bundle, "--port", port)
-    assert finished.exit_code == 2
-    assert finished.err.startswith(f"error: port {port} of 127.0.0.1 cannot be used: Address already in use")
-    with pytest.raises(InvalidArgumentError, match="port 0 of nowhere cannot be used"):
-        listen("nowhere", 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing"], "error: missing/manifest.json cannot be read"),
-        (["{tiny}", "{tiny}"], "error: the bundles' names are tiny, tiny, must differ: give each a --name"),
-        (
-            ["{tiny}", "--name", "a", "--name", "b"],
-            "error: --name is given 2 times, must be once for each of 1 bundles",
-        ),
-        (["{tiny}", "--api-key", " "], "error: --api-key is empty: leave it out, or give a key"),
-        (["{tiny}", "--max-request", "much"], "error: memory size is 'much'"),
-        (["{tiny}", "--memory-budget", "1MB"], "error: bundle 'tiny': "),
-        (["{tiny}", "x", "--lookup-store", "s"], "error: --lookup-store belongs to one bundle, but 2 are given"),
-    ],
-)
-def test_commands_that_are_refused(tool_bundle: Path, cli: CommandLine, arguments: list[str], message: str) -> None:
-    finished = cli("serve", "--port", 0, *(each.format(tiny=tool_bundle) for each in arguments))
-    assert finished.exit_code == 2
-    assert message in finished.err
-
-
-def test_sigterm_finishes_what_runs_and_leaves(tool_bundle: Path) -> None:
-    with served(tool_bundle, "--num-sequences", 1) as server:
-        with begun(server.address, LONG | {"stream": True}) as response:
-            assert response.readline().startswith(b"data: ")
-            server.process.send_signal(signal.SIGTERM)
-            rest = response.read()
-        assert b'"finish_reason":"length"' in rest
-        assert rest.endswith(b"data: [DONE]\n\n")
-        exit_code, notes = server.end(0)
-    assert (exit_code, notes) == (0, "stopped\n")
-
-
-@pytest.mark.parametrize(("grace", "num_signals"), [(0, 1), (30, 2)])
-def test_what_runs_is_cut_short(tool_bundle: Path, grace: int, num_signals: int) -> None:
-    asked = LONG | {"stream": True, "n": 60}
-    with (
-        served(tool_bundle, "--num-sequences", 1, "--grace", grace) as server,
-        begun(server.address, asked) as response,
-    ):
-        response.readline()
-        for _ in range(num_signals - 1):
-            server.process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
-        exit_code, _ = server.end(signal.SIGINT)
-        with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
-            assert b"[DONE]" not in response.read()
-    assert exit_code == 0
