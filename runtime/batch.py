@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import EngineBusyError, calls
+from pilotfish.bindings import EngineBusyError, PilotfishError, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .results import Result
-    from .rounds import Rounds
+    from .rounds import Outcome, Rounds
     from .token_stream import TokenStream
 
 
@@ -27,7 +27,9 @@ def run_batch(openings: Sequence[Callable[[], TokenStream]], rounds: Rounds) -> 
     try:
         while waiting or running:
             _fill(waiting, running, rounds.most)
-            run_rounds(list(running.values()), rounds)
+            for error in run_rounds(list(running.values()), rounds):
+                if error is not None:
+                    raise error
             for index, stream in list(running.items()):
                 if stream.finish_reason is not None:
                     results[index] = stream.result()
@@ -38,12 +40,19 @@ def run_batch(openings: Sequence[Callable[[], TokenStream]], rounds: Rounds) -> 
     return [results[index] for index in range(len(openings))]
 
 
-def run_rounds(streams: Sequence[TokenStream], rounds: Rounds) -> None:
-    """The next round of each, in passes that they share."""
+def run_rounds(streams: Sequence[TokenStream], rounds: Rounds) -> list[PilotfishError | None]:
+    """Run the next round of each, in passes that they share; what those that failed failed with."""
     with rounds.lock:
         outcomes = calls.step_together([stream.request for stream in streams])
-    for stream, outcome in zip(streams, outcomes, strict=True):
+    return [_taken(stream, outcome) for stream, outcome in zip(streams, outcomes, strict=True)]
+
+
+def _taken(stream: TokenStream, outcome: Outcome) -> PilotfishError | None:
+    try:
         stream.take(outcome)
+    except PilotfishError as error:
+        return error
+    return None
 
 
 def _fill(waiting: deque[tuple[int, Callable[[], TokenStream]]], running: dict[int, TokenStream], most: int) -> None:

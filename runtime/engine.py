@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
 
 from .async_stream import AsyncTokenStream
-from .batch import run_batch
+from .batch import run_batch, run_rounds
 from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import engine_options
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
-    from pilotfish.bindings import Mask, RequestOptions
+    from pilotfish.bindings import Mask, PilotfishError, RequestOptions
 
     from .messages import Message
     from .results import Result
@@ -118,6 +118,7 @@ class Engine:
         self._info = calls.engine_info(self._handle)
         self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)
         self._constraints = Constraints(self._tokenizer, self._num_ids, self._manifest.tokenizer.eos_ids)
+        self._spellings: Sequence[bytes] | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -230,6 +231,49 @@ class Engine:
             checked.max_new_tokens,
         )
         return self._open(ids, checked, num_dropped)
+
+    def prepare(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> Callable[[], TokenStream]:
+        """All that stream() does before it reserves cache blocks: the call that is returned opens the stream.
+
+        For a thread that runs many generations with step_together() and must not wait for one of them to be checked
+        and its schema compiled. Arguments and errors are generate()'s; the call alone raises EngineBusyError.
+        """
+        ids = self._ids_of(prompt)
+        checked = GenerateOptions(**options)
+        if len(ids) >= self._info.max_context:
+            raise ContextFullError(
+                f"the prompt has {len(ids)} tokens, the context holds {self._info.max_context} and one must be left "
+                "for the output"
+            )
+        return self._prepared(ids, checked)
+
+    def step_together(self, streams: Sequence[TokenStream]) -> list[PilotfishError | None]:
+        """Run the next round of each of these streams of this engine, in passes that they share.
+
+        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. At most 16 share passes
+        on the CPU; on a GPU they take turns.
+
+        Returns:
+            One a stream: what its generation failed with, None where it did not.
+        """
+        return run_rounds(streams, self._rounds)
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of the tokens that text leaves out, by their spelling."""
+        return self._tokenizer.special_ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token id spells, special tokens by their names; a part of a character may be one token.
+
+        Raises:
+            InvalidArgumentError: an id outside the vocabulary.
+            UnsupportedError: the tokenizer is of a kind whose tokens have no bytes.
+        """
+        check_int("token_id", token_id, 0, self._num_ids - 1)
+        if self._spellings is None:
+            self._spellings = self._tokenizer.spellings(self._num_ids)
+        return self._spellings[token_id]
 
     def astream(self, prompt: str | Sequence[int], **options: Unpack[GenerateKeywords]) -> AsyncTokenStream:
         """stream() for asyncio: ``async for event in engine.astream(...)``. Rounds run in a worker thread."""
@@ -390,11 +434,17 @@ class Engine:
     def _open(
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
     ) -> TokenStream:
+        return self._prepared(ids, options, num_dropped_messages, keeps_thread=keeps_thread)()
+
+    def _prepared(
+        self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
+    ) -> Callable[[], TokenStream]:
         array = self._prompt_array(ids)
         options = with_special_stops(options, self._tokenizer.special_ids)
         constraint = self._constraints.of(options)
         request = self._request_for(options, constraint.mask if constraint else None)
-        return TokenStream(
+        return partial(
+            TokenStream,
             self._handle,
             self._rounds,
             self._tokenizer,

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from pilotfish.bindings import BundleCorruptError, BundleFileMissingError, InternalError, PilotfishError
+from pilotfish.bindings import (
+    BundleCorruptError,
+    BundleFileMissingError,
+    InternalError,
+    PilotfishError,
+    UnsupportedError,
+)
 
 from .bundle_files import NotABundleFileError, read_bundle_file
 from .option_checks import check_encodable, require
 from .spelled_tokens import MARK, SpelledTokens
+from .token_bytes import TokenBytes
 from .tokenizer_checks import check_tokenizer
 
 if TYPE_CHECKING:
@@ -94,6 +101,14 @@ class Tokenizer:
     def to_json(self) -> str:
         """The tokenizer.json."""
         return str(self._tokenizer.to_str())
+
+    def spellings(self, num_ids: int) -> list[bytes]:
+        """What each id spells, special tokens by their names; UnsupportedError if the tokens have no bytes."""
+        try:
+            # Which ids end the text makes no difference to what any of them spells.
+            return TokenBytes(self.to_json(), num_ids, self._entry.eos_ids or (0,)).tokens
+        except ValueError as error:
+            raise UnsupportedError(f"the bundle's tokens have no bytes: {error}") from error
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; special tokens are left out."""

@@ -22,6 +22,7 @@ from .export import export
 from .info import info
 from .plan import plan
 from .run import run
+from .serve import serve
 from .train import train
 from .verify import verify
 
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, bench, calibrate, verify, evaluate_draft, plan, doctor):
+for command in (export, info, run, chat, serve, bench, calibrate, verify, evaluate_draft, plan, doctor):
     app.command()(command)
 app.add_typer(train, name="train")
 
