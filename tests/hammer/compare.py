@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pilotfish import Engine
 
 
+OF_OUR_OWN = ("InternalError", "PilotfishError", "CallbackFailedError", "OnnxRuntimeFailedError")
+
+
 class Expected(NamedTuple):
     """What a quiet engine gives: the request to its end, and each error that it may end in."""
 
@@ -34,7 +37,7 @@ def expect(engine: Engine, case: Case) -> Expected:
 
 def fault_of(case: Case, found: Seen, expected: Expected, *, is_reproducible: bool) -> str:
     """What is wrong; empty if nothing is."""
-    if found.error.split(":")[0] in ("InternalError", "PilotfishError", "CallbackFailedError", "OnnxRuntimeFailedError"):
+    if found.error.split(":")[0] in OF_OUR_OWN:
         return "an error that is pilotfish's own bug"
     if found.error:
         may_end_so = not is_reproducible and found.error.startswith("NoTokenLeftError")
