@@ -15,7 +15,7 @@ from . import smollm2
 from .config_check import QUANTISED_KEYS, check_named, check_values, quantisation, read_config_json
 from .errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from .files import sha256_of
-from .gguf import OWN_ARCHITECTURES, GgufReference, GgufSource, open_gguf, read_config
+from .gguf import GgufReference, GgufSource, open_gguf, read_config
 from .model_check import check_supported, fill_names, text_config
 from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .gguf import GgufFile
     from .parity import SecondReading
 
-# Of these the exporter knows how files name, order and scale what a layer computes with.
-_GGUF_ARCHITECTURES = (*OWN_ARCHITECTURES, "mistral")
 _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.md"]
 
 
@@ -131,11 +129,6 @@ def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None, bool]
 
 
 def _gguf_config(file: GgufFile) -> PretrainedConfig:
-    if file.architecture not in _GGUF_ARCHITECTURES:
-        raise UnsupportedModelError(
-            f"{file.path} is a GGUF file of the architecture {file.architecture!r}; those of "
-            f"{', '.join(_GGUF_ARCHITECTURES)} are read. Export the folder that it was made from"
-        )
     try:
         config = read_config(file)
     except ExportError:

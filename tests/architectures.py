@@ -41,7 +41,7 @@ _LONGROPE = {
     "original_max_position_embeddings": 256,
     "partial_rotary_factor": 1.0,
 }
-_YARN = {
+YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
     "factor": 4.0,
@@ -68,7 +68,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "Qwen 2": ("Qwen2Config", {}, "biases of query, key and value"),
     "Qwen 3": ("Qwen3Config", {"head_dim": 32}, "norms of each head"),
     "Mistral": ("MistralConfig", {"sliding_window": 24}, "a window"),
-    "Ministral 3": ("Ministral3Config", {"rope_parameters": _YARN}, "queries scaled by position"),
+    "Ministral 3": ("Ministral3Config", {"rope_parameters": YARN}, "queries scaled by position"),
     "Seed-OSS": ("SeedOssConfig", {}, "biases"),
     "Gemma 1": ("GemmaConfig", {"head_dim": 16}, "1 + w norms, embedding multiplier, GeGLU, tied"),
     "Gemma 2": ("Gemma2Config", {"head_dim": 16, **_WINDOWS}, "norms behind, softcaps, windows by layer"),

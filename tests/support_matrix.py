@@ -9,16 +9,18 @@ import sys
 from pathlib import Path
 
 from architectures import ARCHITECTURES, FULL, NODES
+from gguf_families import GGUF_FAMILIES
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- models -->", "<!-- end of models -->"
 
 
 def matrix() -> str:
-    """A line for each architecture; those that all checks run on have a star."""
-    lines = ["| model | what is in it | nodes a layer |", "|---|---|---|"]
+    """A line for each architecture: with a star, if all checks run on it, and with the name of its GGUF files."""
+    lines = ["| model | what is in it | nodes a layer | GGUF |", "|---|---|---|---|"]
     for name, (_, _, new) in ARCHITECTURES.items():
-        lines.append(f"| {name}{' *' if name in FULL else ''} | {new} | {NODES.get(name, 5)} |")
+        architecture = f"`{GGUF_FAMILIES[name].architecture}`" if name in GGUF_FAMILIES else ""
+        lines.append(f"| {name}{' *' if name in FULL else ''} | {new} | {NODES.get(name, 5)} | {architecture} |")
     return "\n".join(lines)
 
 

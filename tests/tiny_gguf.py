@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 import torch
+import transformers
+from architectures import ARCHITECTURES, SHAPE
+from gguf_families import GGUF_FAMILIES, gguf_fields
 from reference.k_quants import quantise_q4_k, quantise_q6_k
 from safetensors.numpy import load_file
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from pilotfish.exporter.model_check import text_config
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from gguf_families import GgufFamily
+    from transformers import PretrainedConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Type = gguf.GGMLQuantizationType
@@ -42,7 +50,9 @@ def write_gguf(
     names = gguf.get_tensor_name_map(_ARCHITECTURES[config.model_type], config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, config.model_type, split_max_tensors=part_tensors)
     for key, value in {**_shape(config), **(fields or {})}.items():
-        if value is not None:
+        if key == "general.architecture":
+            writer.kv_data[0][key].value = value
+        elif value is not None:
             add(writer, key.replace("{arch}", config.model_type), value)
     for name, rows in load_file(folder / "model.safetensors").items():
         stem, _, kind = name.rpartition(".")
@@ -56,6 +66,89 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def gguf_config(name: str) -> PretrainedConfig:
+    """The tiny configuration of an architecture, as a file can state it."""
+    kind, changes, _ = ARCHITECTURES[name]
+    values = {**({} if "n_embd" in changes else SHAPE), **changes, **GGUF_FAMILIES[name].changes}
+    build = getattr(transformers, kind)
+    config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
+    return text_config(config, name)
+
+
+def write_family(
+    name: str,
+    folder: Path,
+    path: Path,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    architecture: str | None = None,
+    fuse_qkv: bool = False,
+) -> Path:
+    """The folder's model, of a family of gguf_families, in f32.
+
+    fields: as above. architecture: another name for it. fuse_qkv: one matrix of query, key and value a layer.
+    """
+    family, config = GGUF_FAMILIES[name], AutoConfig.from_pretrained(folder)
+    table = gguf.get_tensor_name_map(_kind(family.architecture), config.num_hidden_layers)
+    stated = architecture or family.architecture
+    writer = gguf.GGUFWriter(path, stated)
+    for key, value in {**gguf_fields(name, config), **(fields or {})}.items():
+        if value is not None:
+            add(writer, key.replace("{arch}", stated), value)
+    tensors = {}
+    for parameter, rows in _with_stacked_norms(load_file(folder / "model.safetensors")).items():
+        stem, _, suffix = parameter.rpartition(".")
+        stored = f"{table.get_name(stem)}.{suffix}"
+        tensors[stored] = np.ascontiguousarray(_laid_out(family, config, stored, rows), dtype=np.float32)
+    rope = getattr(config, "rope_parameters", None) or {}
+    for kind in ("long", "short") if "long_factor" in rope else ():
+        tensors[f"rope_factors_{kind}.weight"] = np.array(rope[f"{kind}_factor"], np.float32)
+    for stored, rows in (_with_fused(tensors) if fuse_qkv else tensors).items():
+        writer.add_tensor(stored, rows)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _with_fused(tensors: dict[str, Array]) -> dict[str, Array]:
+    parts: dict[str, list[Array]] = {}
+    for part in ("attn_q", "attn_k", "attn_v"):
+        for name in [name for name in tensors if f".{part}." in name]:
+            parts.setdefault(name.replace(part, "attn_qkv"), []).append(tensors.pop(name))
+    return {**tensors, **{name: np.concatenate(rows) for name, rows in parts.items()}}
+
+
+def _with_stacked_norms(tensors: dict[str, Array]) -> dict[str, Array]:
+    """One matrix of the norms that single heads have."""
+    heads: dict[str, list[Array]] = {}
+    for name in sorted(name for name in tensors if ".norms." in name):
+        heads.setdefault(f"{name.split('.norms.')[0]}.weight", []).append(tensors.pop(name))
+    return {**tensors, **{name: np.stack(rows) for name, rows in heads.items()}}
+
+
+def _kind(architecture: str) -> gguf.MODEL_ARCH:
+    return next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+
+
+def _laid_out(family: GgufFamily, config: Any, stored: str, rows: Array) -> Array:
+    """As llama.cpp's converter lays a tensor out."""
+    module, suffix = stored.split(".")[-2:]
+    heads = {"attn_q": config.num_attention_heads, "attn_k": getattr(config, "num_key_value_heads", 0)}
+    if family.pairs and module in heads:
+        return rows[_pairs_of_rows(rows.shape[0], heads[module])]
+    if family.one_more and module.endswith("norm") and suffix == "weight":
+        return rows + 1
+    if family.transposed and rows.ndim > 1 and module.startswith(("attn", "ffn")):
+        return rows.T
+    if family.by_heads and module == "attn_qkv":
+        size = rows.shape[0] // config.num_attention_heads // 3
+        heads_of = [rows[start : start + 3 * size] for start in range(0, len(rows), 3 * size)]
+        return np.concatenate([head[part * size : (part + 1) * size] for part in range(3) for head in heads_of])
+    return rows
 
 
 def add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
@@ -89,14 +182,17 @@ def _as_llama_cpp(config: Any, name: str, rows: Array) -> Array:
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
     if config.model_type != "llama" or heads is None:
         return rows
-    head_dim = rows.shape[0] // heads
-    order = [
+    return np.ascontiguousarray(rows[_pairs_of_rows(rows.shape[0], heads)])
+
+
+def _pairs_of_rows(count: int, heads: int) -> list[int]:
+    head_dim = count // heads
+    return [
         head * head_dim + half * head_dim // 2 + row
         for head in range(heads)
         for row in range(head_dim // 2)
         for half in (0, 1)
     ]
-    return np.ascontiguousarray(rows[order])
 
 
 def _add_tensor(writer: gguf.GGUFWriter, name: str, rows: Array, kind: Type) -> None:

@@ -3,14 +3,13 @@
 Everything here reads the bytes itself; `reference` alone does it by the gguf package, for the parity check.
 """
 
-from .config import OWN_ARCHITECTURES, read_config
+from .config import read_config
 from .file import GgufFile, open_gguf
 from .reference import GgufReference
 from .source import GgufSource
 from .tokenizer import build_tokenizer, stop_ids
 
 __all__ = [
-    "OWN_ARCHITECTURES",
     "GgufFile",
     "GgufReference",
     "GgufSource",

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pilotfish.exporter.errors import UnsupportedModelError
+from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from .file import GgufFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FREQUENCY_FACTORS = "rope_freqs.weight"
-_CHOSEN_BY_LENGTH = ("rope_factors_long.weight", "rope_factors_short.weight")
+_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"  # above the length of training, and below
+ROPE_TENSORS = (FREQUENCY_FACTORS, _LONG, _SHORT)  # which the configuration is made of
+_SCALING = "rope.scaling."
+_LONGROPE = "longrope"
+ROPE_KEYS = (
+    *("rope.freq_base", "rope.scale_linear", f"{_SCALING}type", f"{_SCALING}factor", f"{_SCALING}attn_factor"),
+    *(f"{_SCALING}original_context_length", f"{_SCALING}finetuned", f"{_SCALING}yarn_beta_fast"),
+    *(f"{_SCALING}yarn_beta_slow", f"{_SCALING}yarn_log_multiplier", f"{_SCALING}yarn_attn_factor"),
+    f"{_SCALING}yarn_ext_factor",
+)
 _DEFAULT_BASE = 10000.0
 _LOW, _HIGH = 1.0, 4.0  # wavelengths in an original context, between which Llama 3 goes from one factor to the other
 _CONTEXTS = tuple(1 << power for power in range(5, 18))  # that Llama 3's factors may have been made for
@@ -24,51 +33,90 @@ def rope_parameters(file: GgufFile, rotary_dim: int) -> dict[str, Any]:
     """rope_theta, rope_type and what the type needs.
 
     Raises:
-        UnsupportedModelError: frequencies that depend on the length of the context, or factors of an unknown kind.
+        UnsupportedModelError: two kinds of scaling at once, or factors of an unknown kind.
     """
     prefix = f"{file.architecture}.rope"
     base = float(file.fields.get(f"{prefix}.freq_base", _DEFAULT_BASE))
-    for name in _CHOSEN_BY_LENGTH:
-        if name in file.tensors:
-            raise UnsupportedModelError(f"{file.path} has {name}: frequencies that change with the length")
     scaling = _scaling(file, f"{prefix}.scaling")
-    if FREQUENCY_FACTORS in file.tensors:
-        if scaling["rope_type"] != "default":
-            kind = scaling["rope_type"]
-            raise UnsupportedModelError(f"{file.path} has {FREQUENCY_FACTORS} and {kind} rope scaling; one is known")
+    given = [name for name in ROPE_TENSORS if name in file.tensors]
+    if given and (scaling["rope_type"] != "default" or (FREQUENCY_FACTORS in given and len(given) > 1)):
+        kinds = ", ".join([*given, scaling["rope_type"]])
+        raise UnsupportedModelError(f"{file.path} has {kinds} rope scaling; one kind is known")
+    if FREQUENCY_FACTORS in given:
         factors = file.tensors[FREQUENCY_FACTORS].values().reshape(-1)
         scaling = _llama3(file, factors, base, rotary_dim)
+    elif given:
+        scaling = _longrope(file, f"{prefix}.scaling", rotary_dim)
+    magnitude = file.fields.get(f"{prefix}.scaling.attn_factor", 1.0)
+    if magnitude != 1.0 and "attention_factor" not in scaling:
+        kind = scaling["rope_type"]
+        raise UnsupportedModelError(
+            f"{file.path} has {prefix}.scaling.attn_factor {magnitude} with {kind} rope scaling"
+        )
     return {"rope_theta": base, **scaling}
 
 
 def _scaling(file: GgufFile, prefix: str) -> dict[str, Any]:
     fields = file.fields
-    kind = fields.get(f"{prefix}.type", "none")
-    factor = float(fields.get(f"{prefix}.factor", 0.0))
-    if f"{file.architecture}.rope.scale_linear" in fields:  # as files of 2023 say it
-        kind, factor = "linear", float(fields[f"{file.architecture}.rope.scale_linear"])
-    if kind == "none" or factor in (0.0, 1.0):
+    kind = fields.get(f"{prefix}.type", "linear")
+    old = fields.get(f"{file.architecture}.rope.scale_linear", 0.0)  # as files of 2023 say it
+    factor = float(fields.get(f"{prefix}.factor", old))
+    has_no_factor = factor in (0.0, 1.0)
+    if kind == "none" or (has_no_factor and (kind != _LONGROPE or _LONG in file.tensors)):
         return {"rope_type": "default"}
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
     if kind != "yarn":
-        raise UnsupportedModelError(f"{file.path} has rope scaling {kind!r}; supported are none, linear and yarn")
-    original = int(file.field(f"{prefix}.original_context_length"))
-    stated = {
-        "attention_factor": fields.get(f"{prefix}.attn_factor", 1.0) * (1.0 + 0.1 * math.log(factor)),
+        raise UnsupportedModelError(
+            f"{file.path} has rope scaling {kind!r}; supported are none, linear and yarn, and longrope with its factors"
+        )
+    return {"rope_type": "yarn", "factor": factor, **_yarn(file, prefix, factor)}
+
+
+def _yarn(file: GgufFile, prefix: str, factor: float) -> dict[str, Any]:
+    fields = file.fields
+    divisor = 1.0 + 0.1 * fields.get(f"{prefix}.yarn_log_multiplier", 0.0) * math.log(factor)
+    magnitude = fields.get(f"{prefix}.attn_factor", 1.0) * (1.0 + 0.1 * math.log(factor)) / divisor
+    for key, same in (("yarn_attn_factor", magnitude), ("yarn_ext_factor", 1.0)):
+        stated = fields.get(f"{prefix}.{key}", 1.0)  # 1: nothing is said
+        if stated != 1.0 and not math.isclose(stated, same, rel_tol=1e-4):
+            raise UnsupportedModelError(f"{file.path} has {prefix}.{key} {stated}; supported is {same:.4g}")
+    return {
+        "original_max_position_embeddings": int(file.field(f"{prefix}.original_context_length")),
+        "attention_factor": magnitude,
         "beta_fast": fields.get(f"{prefix}.yarn_beta_fast", 32.0),
         "beta_slow": fields.get(f"{prefix}.yarn_beta_slow", 1.0),
     }
-    for key in ("yarn_log_multiplier", "yarn_attn_factor", "yarn_ext_factor"):
-        if fields.get(f"{prefix}.{key}", 1.0) != 1.0:
-            raise UnsupportedModelError(f"{file.path} has {prefix}.{key} {fields[f'{prefix}.{key}']}; supported is 1")
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, **stated}
+
+
+def _longrope(file: GgufFile, prefix: str, rotary_dim: int) -> dict[str, Any]:
+    """Two sets of divisors of the frequencies."""
+    factors = {}
+    for key, name in (("long_factor", _LONG), ("short_factor", _SHORT)):
+        if name not in file.tensors:
+            raise CheckpointError(f"{file.path} has no tensor {name}; is the file complete?")
+        factors[key] = file.tensors[name].values().reshape(-1).tolist()
+        _check_count(file, name, len(factors[key]), rotary_dim)
+    original = int(file.field(f"{prefix}.original_context_length"))
+    return {
+        "rope_type": _LONGROPE,
+        "factor": int(file.field(f"{file.architecture}.context_length")) / original,
+        "original_max_position_embeddings": original,
+        "attention_factor": float(file.fields.get(f"{prefix}.attn_factor", 1.0)),
+        **factors,
+    }
+
+
+def _check_count(file: GgufFile, name: str, count: int, rotary_dim: int) -> None:
+    if count != rotary_dim // 2:
+        raise UnsupportedModelError(
+            f"{file.path} has {count} rope factors for {rotary_dim // 2} frequencies in {name}; they must be as many"
+        )
 
 
 def _llama3(file: GgufFile, factors: Array, base: float, rotary_dim: int) -> dict[str, Any]:
     """The parameters that give these divisors of the frequencies."""
-    if factors.size != rotary_dim // 2:
-        raise UnsupportedModelError(f"{file.path} has {factors.size} rope factors for {rotary_dim // 2} frequencies")
+    _check_count(file, FREQUENCY_FACTORS, factors.size, rotary_dim)
     if np.all(factors == 1):
         return {"rope_type": "default"}
     factor = float(factors.max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,15 @@ _NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6  # tokenizer.ggml.token_typ
 _PREFIX = "tokenizer.ggml."
 _SPACE = "\u2581"
 # GPT-2's rule for byte-level vocabularies; those of StarCoder's kind cut digits off first.
-_GPT2 = ("gpt-2", "gpt2", "default", "phi-2", "olmo", "jais", "mpt", "gigachat")
+_GPT2 = ("gpt-2", "gpt2", "default", "phi-2", "olmo", "jais", "mpt", "gigachat", "exaone4", "granite-docling")
 _DIGITS_FIRST = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
+_SAME_AS = {"stablelm2": "qwen2", "hunyuan": "qwen2", "chatglm-bpe": "llama-bpe", "glm4": "llama-bpe"}
 # Rules under which a word that is a token stays whole, whatever the merges say, and a text begins with the bos token.
-_WHOLE_WORDS = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken")
+_WHOLE_WORDS = (
+    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken", "glm4"),
+)
 _BEGINS_TEXT = ("llama3", "llama-v3", "llama-bpe", "tekken", "pixtral")
+_OF_PHI3 = re.compile(r"</s>|<\|(?!endoftext\|>).*")  # marked tokens that take the white space behind them
 _STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _STOP_TOKENS = (  # by which the known chat formats end a turn or a text
     "<|eot_id|>",
@@ -130,11 +135,10 @@ def split_rule(rule: str) -> PreTokenizer:
         return words
     if rule in _DIGITS_FIRST:
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
-    if rule in GGUF_PRE_TOKENIZER_SPLITS:
-        return pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(GGUF_PRE_TOKENIZER_SPLITS[rule]), "isolated"), whole]
-        )
-    known = ", ".join(sorted({*_GPT2, *_DIGITS_FIRST, *GGUF_PRE_TOKENIZER_SPLITS}))
+    pattern = GGUF_PRE_TOKENIZER_SPLITS.get(_SAME_AS.get(rule, rule))
+    if pattern is not None:
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), whole])
+    known = ", ".join(sorted({*_GPT2, *_DIGITS_FIRST, *_SAME_AS, *GGUF_PRE_TOKENIZER_SPLITS}))
     raise TokenizerError(f"GGUF tokenizer.ggml.pre is {rule!r}, known are {known}; give a tokenizer with tokenizer=")
 
 
@@ -180,13 +184,20 @@ def _is_plain(text: str, vocabulary: dict[str, int], kinds: list[int]) -> bool:
     return text in vocabulary and kinds[vocabulary[text]] == _NORMAL
 
 
+def _takes_space(file: GgufFile, token: str) -> bool:
+    """Whether white space behind a marked token is a part of it; no field says so of Phi-3's."""
+    is_phi3 = file.architecture == "phi3" and file.fields.get(_PREFIX + "model") == "llama"
+    return is_phi3 and _OF_PHI3.fullmatch(token) is not None
+
+
 def _add_marked(backend: Tokenizer, file: GgufFile) -> None:
     """Control and user-defined tokens are found in a text before anything else; they keep their ids."""
     special, plain = [], []
     for token, kind in zip(_tokens(file), _kinds(file), strict=True):
+        takes_space = _takes_space(file, token)
         if kind == _CONTROL:
-            special.append(AddedToken(token, normalized=False, special=True))
+            special.append(AddedToken(token, normalized=False, special=True, rstrip=takes_space))
         elif kind == _USER_DEFINED:
-            plain.append(AddedToken(token, normalized=False, special=False))
+            plain.append(AddedToken(token, normalized=False, special=False, rstrip=takes_space))
     backend.add_special_tokens(special)
     backend.add_tokens(plain)

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IDS = list(range(1, 120))
+_FACTORS = {f"rope_factors_{kind}.weight": np.ones(8, np.float32) for kind in ("long", "short")}
+_YARN = {
+    "{arch}.rope.scaling.type": "yarn",
+    "{arch}.rope.scaling.factor": 4.0,
+    "{arch}.rope.scaling.original_context_length": 64,
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -59,12 +65,9 @@ def test_the_head_size_is_the_files(family_checkpoints: dict[str, Path], tmp_pat
             {"rope_type": "linear", "factor": 4.0},
         ),
         ({"{arch}.rope.scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
+        ({"{arch}.rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
         (
-            {
-                "{arch}.rope.scaling.type": "yarn",
-                "{arch}.rope.scaling.factor": 4.0,
-                "{arch}.rope.scaling.original_context_length": 64,
-            },
+            _YARN,
             {
                 "rope_type": "yarn",
                 "factor": 4.0,
@@ -91,7 +94,16 @@ def test_rope_scaling(
         ({"{arch}.rope.scaling.type": "longrope", "{arch}.rope.scaling.factor": 4.0}, {}, "rope scaling 'longrope'"),
         ({}, {"rope_freqs.weight": np.linspace(1, 9, 8, dtype=np.float32)}, "not Llama 3's"),
         ({}, {"rope_freqs.weight": np.ones(4, np.float32)}, "4 rope factors for 8 frequencies"),
-        ({}, {"rope_factors_long.weight": np.ones(8, np.float32)}, "frequencies that change with the length"),
+        ({}, {**_FACTORS, "rope_freqs.weight": np.ones(8, np.float32)}, "one kind is known"),
+        (
+            {"{arch}.rope.scaling.original_context_length": 128},
+            {**_FACTORS, "rope_factors_short.weight": np.ones(4, np.float32)},
+            "4 rope factors for 8 frequencies in rope_factors_short",
+        ),
+        ({**_YARN, "{arch}.rope.scaling.yarn_attn_factor": 2.0}, {}, "yarn_attn_factor 2.0; supported is 1.139"),
+        ({"{arch}.rope.scaling.attn_factor": 2.0}, {}, "attn_factor 2.0 with default rope scaling"),
+        ({"{arch}.attention.causal": False}, {}, r"llama\.attention\.causal = False, which is not known"),
+        ({"{arch}.logit_scale": 0.5}, {}, r"llama\.logit_scale = 0\.5, which is not known of this architecture"),
         ({"{arch}.rope.dimension_count": 8}, {}, "rotates 8 of 16 dimensions"),
         ({"{arch}.attention.value_length": 8}, {}, "keys and values of different sizes"),
         ({"{arch}.attention.head_count_kv": [2, 4]}, {}, "layers with different attention.head_count_kv"),
@@ -107,6 +119,21 @@ def test_what_cannot_be_expressed_is_refused(
 ) -> None:
     path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", fields=fields, extra=extra)
     with pytest.raises(UnsupportedModelError, match=message):
+        load_checkpoint(str(path))
+
+
+def test_an_unknown_architecture_is_told_the_known_ones(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", fields={"general.architecture": "rwkv7"})
+    with pytest.raises(
+        UnsupportedModelError, match=r"'rwkv7'; those of llama, .*gemma3.* are read\. Export the folder"
+    ):
+        load_checkpoint(str(path))
+
+
+def test_factors_by_length_come_in_pairs(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    extra = {"rope_factors_long.weight": np.ones(8, np.float32)}
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", extra=extra)
+    with pytest.raises(CheckpointError, match=r"no tensor rope_factors_short\.weight"):
         load_checkpoint(str(path))
 
 

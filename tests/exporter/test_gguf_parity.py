@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pilotfish.exporter.errors import ParityError
 from pilotfish.exporter.gguf import GgufReference
 from pilotfish.exporter.gguf import config as gguf_config
 from pilotfish.exporter.gguf import source as gguf_source
+from pilotfish.exporter.gguf.families import FAMILIES as FAMILIES_READ
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +85,7 @@ def test_rows_in_the_wrong_order_are_seen(
     types: Type, family_checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", type_of=lambda _: types)
-    monkeypatch.setattr(gguf_source, "_ROTATES_PAIRS", ())
+    monkeypatch.setitem(FAMILIES_READ, "llama", replace(FAMILIES_READ["llama"], pairs=()))
     with pytest.raises(ParityError, match="gives other logits when it is read by another way"):
         export_file(path, family_checkpoints["llama"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from pilotfish.exporter import ExportOptions, export
 from pilotfish.exporter.errors import TokenizerError
+from pilotfish.exporter.gguf import build_tokenizer, open_gguf
 from pilotfish.exporter.gguf.tokenizer import split_rule
 from pilotfish.exporter.load import load_checkpoint
 
@@ -210,6 +212,19 @@ def test_an_unknown_tokenizer_is_refused(fields: dict[str, Any], message: str, t
         tokenizers("gpt-2", tmp_path, **fields)
 
 
+@pytest.mark.parametrize(("architecture", "takes_space"), [("phi3", True), ("llama", False)])
+def test_marked_tokens_of_phi3_take_the_space_behind_them(
+    architecture: str, *, takes_space: bool, tmp_path: Path
+) -> None:
+    made = sentence_piece()
+    path = write_gguf(save(made, tmp_path / "model"), tmp_path / "model.gguf", fields=fields_of(made, "llama"))
+    file = open_gguf(path)
+    backend = build_tokenizer(replace(file, fields={**file.fields, "general.architecture": architecture})).backend
+    for token, is_taken in (("<|eot_id|>", takes_space), ("<think>", False)):
+        behind = backend.encode(f"{token}  the").tokens[1:]
+        assert (behind == backend.encode("the").tokens) == is_taken, token
+
+
 @pytest.mark.parametrize(
     ("rule", "text", "pieces"),
     [
@@ -217,6 +232,9 @@ def test_an_unknown_tokenizer_is_refused(fields: dict[str, Any], message: str, t
         ("qwen2", "in 2024, We'LL\n\n", ["in", "Ġ", "2", "0", "2", "4", ",", "ĠWe", "'LL", "ĊĊ"]),
         ("llama-bpe", "in 20245, we", ["in", "Ġ", "202", "45", ",", "Ġwe"]),
         ("gpt-2", "in 2024, we'll", ["in", "Ġ2024", ",", "Ġwe", "'ll"]),
+        ("stablelm2", "in 24, We'LL\n", ["in", "Ġ", "2", "4", ",", "ĠWe", "'LL", "Ċ"]),
+        ("glm4", "in 20245, we", ["in", "Ġ", "202", "45", ",", "Ġwe"]),
+        ("exaone4", "in 2024, we'll", ["in", "Ġ2024", ",", "Ġwe", "'ll"]),
         ("tekken", "in 24, WeAre", ["in", "Ġ", "2", "4", ",", "ĠWe", "Are"]),
     ],
 )

@@ -1,0 +1,53 @@
+"""Metadata and tensors of a GGUF file as the gguf package reads them, for the second reading alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class ReferenceFile:
+    """Of one file, or of all parts of a split one in their order."""
+
+    def __init__(self, parts: Sequence[Path]) -> None:
+        readers = [gguf.GGUFReader(part) for part in parts]
+        self._fields = readers[0].fields
+        self.architecture = str(self._fields["general.architecture"].contents())
+        self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of a name."""
+        return name in self._tensors
+
+    def values(self, key: str) -> Any:
+        """A field of the architecture as it is; None without it."""
+        field = self._fields.get(f"{self.architecture}.{key}")
+        return None if field is None else field.contents()
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """A field of the architecture, the first layer's where there is one a layer."""
+        found = self.values(key)
+        found = default if found is None else found
+        return found[0] if isinstance(found, list) else found
+
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor as f32, rows first."""
+        tensor = self._tensors[name]
+        values = np.array(gguf.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        return torch.from_numpy(values.reshape([int(axis) for axis in reversed(tensor.shape)]))
+
+    def normed(self, x: torch.Tensor, name: str, *, is_layer_norm: bool) -> torch.Tensor:
+        """A norm over the last axis, by the weight and bias of a name where there are any."""
+        key = "attention.layer_norm_epsilon" if is_layer_norm else "attention.layer_norm_rms_epsilon"
+        if is_layer_norm:
+            x = x - x.mean(-1, keepdim=True)
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + float(self.value(key)))
+        x = x * self.read(f"{name}.weight") if self.has(f"{name}.weight") else x
+        return x + self.read(f"{name}.bias") if self.has(f"{name}.bias") else x
