@@ -160,15 +160,13 @@ def test_a_file_that_is_not_gguf(tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "phi3")
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "mamba")
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(
-        UnsupportedModelError, match="architecture 'phi3'; those of llama, qwen2, qwen3, mistral are read"
-    ):
+    with pytest.raises(UnsupportedModelError, match="architecture 'mamba'; those of .*gemma3, .* are read"):
         export(str(tmp_path / "model.gguf"), tmp_path / "out", options=QUICK)
 
 
