@@ -166,7 +166,7 @@ def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedModelError, match="architecture 'mamba'; those of .*gemma3, .* are read"):
+    with pytest.raises(UnsupportedModelError, match=r"architecture 'mamba'; those of .*gemma3, .* are read"):
         export(str(tmp_path / "model.gguf"), tmp_path / "out", options=QUICK)
 
 
