@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -17,7 +18,7 @@ from pilotfish.bindings import PilotfishError
 
 from .chat import CHAT
 from .completions import COMPLETION
-from .errors import ApiError, invalid
+from .errors import ApiError, client_gone, invalid
 from .generations import Generations
 from .guard import Access, Guard
 from .metrics import Requests, metrics_text
@@ -25,8 +26,6 @@ from .responses import EventStream, JsonResponse, cancelled_with_client, error_r
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from starlette.requests import Request
 
     from .kind import Kind, RequestType
     from .models import Model, Models
@@ -116,6 +115,8 @@ class Paths:
             body = await asyncio.wait_for(self._body(request), self._limits.most_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
             raise too_late from None
+        except ClientDisconnect:
+            raise client_gone() from None
         asked = kind.read(body)
         model = self._models.named(asked.asked.model)
         model.scheduler.check_room(1)  # before the work of preparing

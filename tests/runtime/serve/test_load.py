@@ -152,4 +152,5 @@ def test_under_load(tool_bundle: Path, direct: Engine, num_requests: int) -> Non
     with served(tool_bundle, "--num-sequences", 8, "--max-queue", NUM_CLIENTS) as server:
         check_under_load(server, expected, num_requests)
         exit_code, notes = server.end()
-    assert (exit_code, notes) == (0, "stopped\n")
+    assert notes.splitlines()[-8:] == ["stopped"]  # no complaint
+    assert exit_code == 0

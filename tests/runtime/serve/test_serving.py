@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
-from serving import LONG, TEXT, ask, begun, served, serving, text
+from serving import LONG, TEXT, ask, begun, served, serving, text, wait_for
 
 from pilotfish import Engine
 from pilotfish.bindings import BudgetTooSmallError, InvalidArgumentError
@@ -105,3 +107,16 @@ def test_what_runs_is_cut_short(tool_bundle: Path, grace: int, num_signals: int)
         with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
             assert b"[DONE]" not in response.read()
     assert exit_code == 0
+
+
+def test_clients_that_go_away_are_no_errors_of_the_servers(tool_bundle: Path) -> None:
+    with served(tool_bundle) as server:
+        parts = urlsplit(server.address)
+        for headers in (b"", b"Host: localhost\r\nContent-Length: 99\r\n\r\n{"):  # before the body, and amid it
+            with socket.create_connection((str(parts.hostname), parts.port or 0)) as connection:
+                connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + headers)
+        wait_for(lambda: 'status="499"} 1\n' in ask(server.address, "/metrics").body.decode())
+        with begun(server.address, LONG | {"stream": True}) as response:
+            response.readline()
+        exit_code, notes = server.end()
+    assert (exit_code, notes) == (0, "stopped\n")
