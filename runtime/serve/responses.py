@@ -84,6 +84,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": more})
         except OSError:  # how some servers say that the client is gone
             self._generations.cancel(client_gone())
+        await asyncio.sleep(0)  # sending need not wait: without this, many chunks would keep all others from their turn
 
 
 class cancelled_with_client(contextlib.AbstractAsyncContextManager["None"]):  # noqa: N801 - used as a function is
