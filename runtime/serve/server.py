@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+# Of a connection. Clients give theirs up after 5 to 60 seconds, and have to be the first: what one sends at the moment
+# in which the server gives it up is lost.
+_IDLE_SECONDS = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ def _config(app: Any, options: ServeOptions) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         timeout_graceful_shutdown=options.grace_seconds,
+        timeout_keep_alive=_IDLE_SECONDS,
         server_header=False,
         date_header=False,
         proxy_headers=False,
