@@ -55,10 +55,4 @@ Pass TreePass::at(std::span<const int32_t> block_table, int32_t context) {
   return pass;
 }
 
-Logits TreePass::forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden) {
-  Pass pass = at(block_table, context);
-  pass.num_hidden = gives_hidden ? num_rows_ : 0;
-  return model.forward(pass);
-}
-
 }  // namespace pilotfish

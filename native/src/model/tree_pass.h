@@ -23,11 +23,9 @@ class TreePass {
   // Adds rows that nobody reads, up to num_rows of them in all, where row i has bit i. A chain stays one.
   void pad(int32_t num_rows) noexcept;
   int32_t num_rows() const noexcept { return num_rows_; }
-  // The rows as a pass of whatever runs them; to be asked for once.
+  // The rows as a pass of whatever runs them, whose outputs they all are; to be asked for once. The root's slot in the
+  // cache, and its position, is `context`; a row's slot is as far behind it as its bit says.
   Pass at(std::span<const int32_t> block_table, int32_t context);
-  // Runs the rows and returns the logits after each. The root's slot in the cache, and its position, is `context`; a
-  // row's slot is as far behind it as its bit says. With `gives_hidden` the model's hidden() are those of the rows.
-  Logits forward(Model& model, std::span<const int32_t> block_table, int32_t context, bool gives_hidden = false);
 
  private:
   // Whether each row sees all bits below its own, and all rows are neighbours: as causal rows do.
