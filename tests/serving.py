@@ -16,7 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pilotfish.runtime.serve.server import ServeOptions, serve
+from pilotfish.runtime.serve.options import ServeOptions
+from pilotfish.runtime.serve.server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

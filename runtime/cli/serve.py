@@ -9,6 +9,7 @@ import typer
 
 from pilotfish.bindings import InvalidArgumentError, UnsupportedError, limits
 from pilotfish.runtime.memory import parse_bytes
+from pilotfish.runtime.serve.options import DEFAULTS, ServeOptions
 
 from .console import note, note_device
 from .flags import EngineFlags, LearningFlags, with_groups
@@ -47,14 +48,14 @@ def serve(
     bundles: Bundles,
     *,
     name: Name = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    api_key: ApiKey = None,
-    num_sequences: NumSequences = 4,
-    max_queue: MaxQueue = 64,
-    max_request: MaxRequest = "4MiB",
-    time_limit: TimeLimit = 600.0,
-    grace: Grace = 30,
+    host: Host = DEFAULTS.host,
+    port: Port = DEFAULTS.port,
+    api_key: ApiKey = DEFAULTS.api_key,
+    num_sequences: NumSequences = DEFAULTS.num_sequences,
+    max_queue: MaxQueue = DEFAULTS.most_waiting,
+    max_request: MaxRequest = f"{DEFAULTS.most_body_bytes >> 20}MiB",
+    time_limit: TimeLimit = DEFAULTS.most_seconds,
+    grace: Grace = DEFAULTS.grace_seconds,
     engine_flags: EngineFlags,
     learning: LearningFlags,
 ) -> None:
@@ -68,7 +69,7 @@ def serve(
         from pilotfish.runtime.serve import server  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UnsupportedError(f"serving needs {error.name}: pip install 'pilotfish[serve]'") from error
-    options = server.ServeOptions(
+    options = ServeOptions(
         host=host,
         port=port,
         api_key=api_key,

@@ -7,7 +7,6 @@ import ipaddress
 import signal
 import socket
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -24,29 +23,12 @@ from .scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from .options import ServeOptions
+
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # Of a connection. Clients give theirs up after 5 to 60 seconds, and have to be the first: what one sends at the moment
 # in which the server gives it up is lost.
 _IDLE_SECONDS = 75
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How to serve."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    """0: any that is free."""
-    api_key: str | None = None
-    num_sequences: int = 4
-    """Generations of a bundle that run at once."""
-    most_waiting: int = 64
-    """Generations of a bundle that may wait for their turn."""
-    most_body_bytes: int = 4 << 20
-    most_seconds: float = 600
-    """Of a request."""
-    grace_seconds: int = 30
-    """That what runs at the end has to finish."""
 
 
 def listen(host: str, port: int) -> socket.socket:

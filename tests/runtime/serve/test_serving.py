@@ -15,7 +15,8 @@ from serving import LONG, TEXT, ask, begun, served, serving, text, wait_for
 
 from pilotfish import Engine
 from pilotfish.bindings import BudgetTooSmallError, InvalidArgumentError
-from pilotfish.runtime.serve.server import ServeOptions, listen, serve
+from pilotfish.runtime.serve.options import ServeOptions
+from pilotfish.runtime.serve.server import listen, serve
 
 if TYPE_CHECKING:
     from pathlib import Path
