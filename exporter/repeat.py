@@ -10,13 +10,12 @@ import ast
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import onnx
 import onnx_ir as ir
 import torch
-from onnxscript import values
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from .contract import DOMAIN, DOMAIN_VERSION
+from .contract import DOMAIN
+from .traced_operator import traced_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,27 +56,11 @@ def _(tensors: list[torch.Tensor], *_: int) -> torch.Tensor:
     return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype, device=first.device)
 
 
-def _operator(name: str, num_inputs: int, *attributes: str) -> values.Op:
-    """An operator that exists until `repeat_layers`."""
-    define = onnx.defs.OpSchema
-    rest = define.FormalParameterOption.Optional
-    inputs = [define.FormalParameter("x0", "T0")]
-    inputs += [define.FormalParameter(f"x{place}", f"T{place}", param_option=rest) for place in range(1, num_inputs)]
-    schema = define(
-        name,
-        DOMAIN,
-        DOMAIN_VERSION,
-        inputs=inputs,
-        outputs=[define.FormalParameter("y", "T0")],
-        type_constraints=[(f"T{place}", _TYPES, "") for place in range(num_inputs)],
-        attributes=[define.Attribute(key, define.AttrType.INT) for key in attributes],
-    )
-    return values.Op(values.Opset(DOMAIN, DOMAIN_VERSION), name, schema)
-
-
-_ENTER_OP = _operator(_ENTER, 1, "layer", "place")
-_LEAVE_OP = _operator(_LEAVE, 1, "layer")
-_STAND_IN_OP = _operator(_STAND_IN, _MOST_TENSORS, "layer")
+_ENTER_OP = traced_operator(_ENTER, _TYPES, ("x0",), layer="INT", place="INT")
+_LEAVE_OP = traced_operator(_LEAVE, _TYPES, ("x0",), layer="INT")
+_STAND_IN_OP = traced_operator(
+    _STAND_IN, _TYPES, ("x0",), [f"x{place}" for place in range(1, _MOST_TENSORS)], layer="INT"
+)
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.pilotfish.enter_layer.default: lambda x, layer, place: _ENTER_OP(x, layer=layer, place=place),

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-import onnx
 import torch
-from onnxscript import values
 from torch.overrides import TorchFunctionMode
 from transformers import (
     AttentionInterface,
@@ -24,11 +22,11 @@ from transformers import (
 )
 
 from . import own_attention
-from .contract import DOMAIN, DOMAIN_VERSION
 from .errors import CheckpointError, UnsupportedModelError, in_one_line
 from .layer_kinds import NotRepeatableError, layer_index, layer_kinds
 from .repeat import TRANSLATIONS, repeat_layers, stand_ins
 from .rotary_tables import fix_frequencies
+from .traced_operator import traced_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,29 +95,11 @@ AttentionMaskInterface.register(ATTENTION, _no_mask)
 own_attention.register(ATTENTION, _capture_attention)
 
 
-def _schema(name: str, inputs: tuple[str, ...], optional: tuple[str, ...], **attributes: str) -> values.Op:
-    """An operator that exists between tracing and the passes only."""
-    define = onnx.defs.OpSchema
-    parameters = [define.FormalParameter(item, "T") for item in inputs]
-    parameters += [
-        define.FormalParameter(item, "T", param_option=define.FormalParameterOption.Optional) for item in optional
-    ]
-    schema = define(
-        name,
-        DOMAIN,
-        DOMAIN_VERSION,
-        inputs=parameters,
-        outputs=[define.FormalParameter("y", "T")],
-        type_constraints=[("T", ["tensor(float)"], "")],
-        attributes=[define.Attribute(key, getattr(define.AttrType, kind)) for key, kind in attributes.items()],
-    )
-    return values.Op(values.Opset(DOMAIN, DOMAIN_VERSION), name, schema)
-
-
-_ATTENTION_OP = _schema(
-    "Attention", ("q", "k", "v"), (), layer="INT", scale="FLOAT", sliding_window="INT", softcap="FLOAT"
+_FLOATS = ["tensor(float)"]
+_ATTENTION_OP = traced_operator(
+    "Attention", _FLOATS, ("q", "k", "v"), layer="INT", scale="FLOAT", sliding_window="INT", softcap="FLOAT"
 )
-_PROJECTION_OP = _schema("Projection", ("x", "weight"), ("bias",))
+_PROJECTION_OP = traced_operator("Projection", _FLOATS, ("x", "weight"), ("bias",))
 
 
 def _translate_attention(*arguments: Any) -> Any:
