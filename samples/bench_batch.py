@@ -13,7 +13,7 @@ import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pilotfish import Engine
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pilotfish import Result
+
+Value = TypeVar("Value")
 
 PROMPTS = (
     "Give me three tips for writing clear code.",
@@ -41,11 +43,11 @@ def read_prompts(engine: Engine, file: Path | None, count: int) -> list[list[int
     return [engine.encode_chat([{"role": "user", "content": text}]) for text in texts]
 
 
-def timed(call: Callable[[], list[Result]]) -> tuple[list[Result], float]:
+def timed(call: Callable[[], Value]) -> tuple[Value, float]:
     """What a call gives, and its seconds."""
     start = time.perf_counter()
-    results = call()
-    return results, time.perf_counter() - start
+    value = call()
+    return value, time.perf_counter() - start
 
 
 def main() -> None:

@@ -16,17 +16,16 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from bench_batch import PROMPTS
+from bench_batch import PROMPTS, timed
 
 from pilotfish import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 NAME = "served"
 MAX_CONTEXT = 1024
@@ -69,13 +68,6 @@ def ask(address: str, prompt: str, asked: argparse.Namespace, *, is_streamed: bo
         return str(json.loads(content)["choices"][0]["message"]["content"])
     chunks = [json.loads(line[6:]) for line in content.split(b"\n\n") if line.startswith(b"data: {")]
     return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
-
-
-def timed(call: Callable[[], list[str]]) -> tuple[list[str], float]:
-    """What a call gives, and its seconds."""
-    start = time.perf_counter()
-    texts = call()
-    return texts, time.perf_counter() - start
 
 
 def main() -> None:

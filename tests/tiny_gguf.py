@@ -61,11 +61,16 @@ def write_gguf(
             _add_tensor(writer, stored, _as_llama_cpp(config, name, rows), type_of(stored))
     for name, rows in (extra or {}).items():
         writer.add_tensor(name, rows)
+    finish(writer)
+    return path
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write what has been added, and close the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def gguf_config(name: str) -> PretrainedConfig:
@@ -107,10 +112,7 @@ def write_family(
         tensors[f"rope_factors_{kind}.weight"] = np.array(rope[f"{kind}_factor"], np.float32)
     for stored, rows in (_with_fused(tensors) if fuse_qkv else tensors).items():
         writer.add_tensor(stored, rows)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_gguf import write_gguf
+from tiny_gguf import finish, write_gguf
 from tiny_models import save_model, tiny_config
 from tiny_mtp import add_mtp
 
@@ -259,10 +259,7 @@ def gguf_model(path: Path, **further: np.ndarray[Any, Any]) -> Path:
         writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
     for name, values in further.items():
         writer.add_tensor(name.replace("__", "."), values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

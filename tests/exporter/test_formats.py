@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from tiny_gguf import finish
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
@@ -59,10 +60,7 @@ def write_gguf(path: Path, types: dict[str, Type]) -> Path:
             writer.add_tensor(f"{name}.weight", rows.astype(np.float16))
         else:
             writer.add_tensor(f"{name}.weight", gguf.quantize(rows, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from tiny_gguf import finish
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import AutoModelForCausalLM
 
@@ -89,10 +90,7 @@ def test_q4_1_is_int4_asym_bit_for_bit(tmp_path: Path) -> None:
 def _one_tensor_file(path: Path, data: np.ndarray) -> tuple[GgufSource, str]:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("blk.0.attn_output.weight", data, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return GgufSource(path, build_on_meta(tiny_config("llama"))), "model.layers.0.self_attn.o_proj.weight"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import SHAPE
+from tiny_gguf import finish
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import (
     BertConfig,
@@ -162,10 +163,7 @@ def test_a_file_that_is_not_gguf(tmp_path: Path) -> None:
 def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "mamba")
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(UnsupportedModelError, match=r"architecture 'mamba'; those of .*gemma3, .* are read"):
         export(str(tmp_path / "model.gguf"), tmp_path / "out", options=QUICK)
 
