@@ -57,7 +57,8 @@ target_compile_options(pilotfish_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo -Xcompiler=-Wall,-Wextra,-Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffunction-sections>)
 # kernel_io.cpp has more than is used here.
-target_link_options(pilotfish_cuda PRIVATE -Wl,--gc-sections -Wl,-z,defs)
+target_link_options(pilotfish_cuda PRIVATE -Wl,--gc-sections -Wl,-z,defs "-Wl,--version-script=${pilotfish_exports}")
+set_target_properties(pilotfish_cuda PROPERTIES LINK_DEPENDS "${pilotfish_exports}")
 if(PILOTFISH_PYTHON)
   install(TARGETS pilotfish_cuda LIBRARY DESTINATION pilotfish/bindings)
 endif()
