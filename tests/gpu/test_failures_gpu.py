@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
+from gpu.cpu_node import through_the_cpu
 
 from pilotfish import Engine
 from pilotfish.bindings import (
@@ -122,19 +123,20 @@ def test_weights_that_the_kernels_lack(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_node_that_the_provider_lacks_is_named(tiny: Path, tmp_path: Path) -> None:
-    def put_hardmax_before_the_head(content: dict[str, Any]) -> None:
+    def put_it_before_the_head(content: dict[str, Any]) -> None:
         path = tmp_path / "bundle" / "target.onnx"
         model = onnx.load(path, load_external_data=False)
         gather = next(node for node in model.graph.node if node.op_type == "Gather")
         gather.output[0] = "gathered"
-        node = onnx.helper.make_node("Hardmax", ["gathered"], ["rows"], name="of_the_cpu", axis=-1)
-        model.graph.node.insert(list(model.graph.node).index(gather) + 1, node)
+        place = list(model.graph.node).index(gather) + 1
+        for node in reversed(through_the_cpu("gathered", "rows")):
+            model.graph.node.insert(place, node)
         path.write_bytes(model.SerializeToString())
         graph = content["models"]["target"]["graph"]
         graph.update(bytes=path.stat().st_size, sha256=sha256(path))
 
-    bundle = edited(tiny, tmp_path, put_hardmax_before_the_head)
-    with pytest.raises(UnsupportedError, match=r"cannot run 1 of its nodes, Hardmax \(of_the_cpu\)"):
+    bundle = edited(tiny, tmp_path, put_it_before_the_head)
+    with pytest.raises(UnsupportedError, match=r"cannot run 1 of its nodes, Max \(of_the_cpu\)"):
         Engine(bundle, device="cuda")
     assert still_works(tiny)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
+from gpu.cpu_node import through_the_cpu
 from gpu.make_head_bundles import KINDS, make_head_bundle
 
 from pilotfish import Engine
@@ -219,14 +220,13 @@ def edited(bundle: Path, folder: Path, role: str, change: Callable[[onnx.ModelPr
 
 
 def test_a_node_that_the_provider_lacks_is_named(head_bundle: Callable[[str], Path], tmp_path: Path) -> None:
-    def put_hardmax_last(model: onnx.ModelProto) -> None:
+    def put_it_last(model: onnx.ModelProto) -> None:
         last = model.graph.node[-1]
         last.output[0] = "before"
-        node = onnx.helper.make_node("Hardmax", ["before"], ["features"], name="of_the_cpu", axis=-1)
-        model.graph.node.append(node)
+        model.graph.node.extend(through_the_cpu("before", "features"))
 
-    bundle = edited(head_bundle("eagle3"), tmp_path, "features", put_hardmax_last)
-    with pytest.raises(UnsupportedError, match=r"head\.features\.onnx: .* 1 of its nodes, Hardmax \(of_the_cpu\)"):
+    bundle = edited(head_bundle("eagle3"), tmp_path, "features", put_it_last)
+    with pytest.raises(UnsupportedError, match=r"head\.features\.onnx: .* 1 of its nodes, Max \(of_the_cpu\)"):
         Engine(bundle, device="cuda")
 
 
