@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
 
+from .admission import Admission
 from .async_stream import AsyncTokenStream
 from .batch import run_batch, run_rounds
 from .chat_template import ChatTemplate
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from .results import Result
 
 MOST_REPEATS = 1_000_000
+DEFAULT_QUEUE = 64
+MOST_QUEUED = 65_536
 
 
 class Engine:
@@ -58,6 +61,7 @@ class Engine:
         max_context: int | None = None,
         max_draft_tokens: int = limits.ENGINE.max_draft_tokens,
         num_sequences: int = limits.ENGINE.num_sequences,
+        queue: int = DEFAULT_QUEUE,
         prefill_chunk: int | None = None,
         calibration: str = DEFAULT_CALIBRATION,
         draft_window: int | None = None,
@@ -75,6 +79,8 @@ class Engine:
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.
             num_sequences: generations that may be open at once, each with max_context tokens. Up to 16 share passes.
+            queue: generations that may wait while others leave no room in the caches, first come, first served; a
+                further one is an EngineBusyError, and so is one of a thread or task that has another open itself.
             prefill_chunk: tokens of a prompt that a pass takes at most: more are faster and take more memory; None:
                 256, on a GPU 512, and down to 64 where that makes the context fit.
             calibration: what the source "auto" decides by: "kept" measures passes at the first load, under a second,
@@ -103,6 +109,7 @@ class Engine:
             library=str(ort_for(device)),
             speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size, acceptance),
         )
+        check_int("queue", queue, 0, MOST_QUEUED)
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(bundle)
@@ -111,6 +118,7 @@ class Engine:
         # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
         self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER) if options.device is Device.CPU else 1)
         self._lock = self._rounds.lock
+        self._admission = Admission(self._rounds, queue)
         special = self._tokenizer.special_tokens()
         self._chat_template = ChatTemplate(self._manifest.chat_template, special)
         own = self._manifest.tool_template
@@ -141,7 +149,7 @@ class Engine:
         Raises:
             InvalidArgumentError: a value outside its range.
             ContextFullError: the prompt leaves no room in the context.
-            EngineBusyError: other generations hold the cache blocks that this one needs.
+            EngineBusyError: others hold the cache blocks that this one needs, and it cannot wait (``queue``).
             TypeError: an option that does not exist.
         """
         with self.stream(prompt, **options) as stream:
@@ -236,7 +244,8 @@ class Engine:
         """All that stream() does before it reserves cache blocks: the call that is returned opens the stream.
 
         For a thread that runs many generations with step_together() and must not wait for one of them to be checked
-        and its schema compiled. Arguments and errors are generate()'s; the call alone raises EngineBusyError.
+        and its schema compiled. Arguments and errors are generate()'s; the call alone raises EngineBusyError, and never
+        waits in the engine's queue.
         """
         ids = self._ids_of(prompt)
         checked = GenerateOptions(**options)
@@ -411,6 +420,7 @@ class Engine:
                     calls.engine_save_lookup(self._handle)
             finally:
                 self._handle.close()
+                self._admission.wake()  # whoever waits is told that it is closed
 
     def __enter__(self) -> Self:
         return self
@@ -431,10 +441,8 @@ class Engine:
         limit = self._info.max_context - min(room, self._info.max_context // 4)
         return fit_conversation(messages, encode, limit)
 
-    def _open(
-        self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
-    ) -> TokenStream:
-        return self._prepared(ids, options, num_dropped_messages, keeps_thread=keeps_thread)()
+    def _open(self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0) -> TokenStream:
+        return self._admission.open(self._prepared(ids, options, num_dropped_messages))
 
     def _prepared(
         self, ids: Sequence[int], options: GenerateOptions, num_dropped_messages: int = 0, *, keeps_thread: bool = True
@@ -460,7 +468,8 @@ class Engine:
     def _open_async(self, ids: Sequence[int], options: GenerateOptions, num_dropped: int = 0) -> AsyncTokenStream:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
         self._request_for(with_special_stops(options, self._tokenizer.special_ids))
-        return AsyncTokenStream(lambda: self._open(ids, options, num_dropped, keeps_thread=False))
+        prepare = partial(self._prepared, ids, options, num_dropped, keeps_thread=False)
+        return AsyncTokenStream(prepare, self._admission)
 
     def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:
         return options.to_request(

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from pilotfish.bindings import RequestHandle
@@ -27,6 +28,8 @@ class EngineLock:
         self._owner: int | None = None  # the thread that holds it, and how many times
         self._depth = 0
         self._dropped: deque[RequestHandle] = deque()  # whose append and popleft are atomic
+        self.when_freed: Callable[[], None] = lambda: None
+        """Called when a generation has given its cache blocks back, by finalizers too."""
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -71,3 +74,4 @@ class EngineLock:
             except IndexError:  # the collector came in between, and freed the last
                 return
             request.close()
+            self.when_freed()

@@ -146,6 +146,7 @@ class TokenStream(Iterator[Event]):
                     self._final_stats = None if self.request.is_foreign else self._read_stats()
                     self._finish_reason = self._finish_reason or "cancelled"
                     self.request.close()
+                    self._rounds.lock.when_freed()
                 self._is_to_close = False
         finally:
             self._lock.release()
