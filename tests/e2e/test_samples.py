@@ -15,13 +15,22 @@ from pilotfish.runtime.ort import ort_library
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
-@pytest.fixture(scope="module")
-def c_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("c") / "generate"
-    source = SAMPLES / "generate.c"
-    strict = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+def compiled(name: str, folder: Path, *flags: str) -> Path:
+    program = folder / name
+    strict = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", *flags]
+    source = SAMPLES / f"{name}.c"
     subprocess.run(["cc", *strict, source, "-o", program, *compiler_flags().split()], check=True)
     return program
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("generate", tmp_path_factory.mktemp("c"))
+
+
+@pytest.fixture(scope="module")
+def c_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("serve", tmp_path_factory.mktemp("c"), "-pthread")
 
 
 def run(*command: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -48,6 +57,37 @@ def test_the_c_sample_explains_a_failure(c_program: Path, tmp_path: Path) -> Non
 
 def test_the_c_sample_is_short() -> None:
     assert len((SAMPLES / "generate.c").read_text().splitlines()) < 80
+
+
+def test_the_c_server_gives_each_request_the_tokens_it_has_alone(c_server: Path, tiny_bundle: Path) -> None:
+    prompts = {f"r{index}": [72 + index, 101, 108] for index in range(6)}
+    lines = "".join(f"{name} {' '.join(map(str, ids))}\n" for name, ids in prompts.items())
+    finished = run(c_server, tiny_bundle, ort_library("cpu"), 4, 20, stdin=f"{lines}no number\n")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == "a line is no NAME and ids\n"
+    found: dict[str, list[int]] = {name: [] for name in prompts}
+    ends = {}
+    for name, *words in map(str.split, finished.stdout.splitlines()):
+        if words[0] == "end":
+            ends[name] = words[1]
+        else:
+            assert name not in ends
+            found[name] += map(int, words)
+    with Engine(tiny_bundle, threads=1) as engine:
+        for name, ids in prompts.items():
+            expected = engine.generate(ids, max_new_tokens=20)
+            assert found[name] == list(expected.token_ids)
+            assert ends[name] == expected.finish_reason
+
+
+def test_the_c_server_cancels_and_explains(c_server: Path, tiny_bundle: Path) -> None:
+    stdin = "first 1 2 3\nlater 4 5 6\nwrong 99999\ncancel later\ncancel first\n"
+    finished = run(c_server, tiny_bundle, ort_library("cpu"), 1, 200, stdin=stdin)
+    assert finished.returncode == 0, finished.stderr
+    ends = [line for line in finished.stdout.splitlines() if " end " in line]
+    assert "later end cancelled" in ends
+    assert any(line.startswith("wrong end ") and "99999" in line for line in ends)
+    assert len(ends) == 3
 
 
 def test_generate_py(tiny_bundle: Path) -> None:
