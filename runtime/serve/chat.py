@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pilotfish.runtime import reasoning
+from pilotfish.runtime.reasoning import Reasoning, ReasoningReader
 from pilotfish.runtime.tool_calls import ToolCall, ToolCallReader
 
 from .answers import finish_reason, head, origins, shown_logprob, spelling, usage
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
 
     from pilotfish.runtime import Engine, TokenStream
     from pilotfish.runtime.results import Event, Result
-    from pilotfish.runtime.tool_calls import ToolCallForm
 
     from .generations import Generations
     from .models import Model
+
+
+Piece: TypeAlias = Reasoning | str | ToolCall
+"""Of an answer."""
+_MOST_MARK_TOKENS = 8  # that <think> and the blanks behind it may be
 
 
 def prepare_chat(model: Model, request: ChatRequest) -> list[Callable[[], TokenStream]]:
@@ -30,12 +36,13 @@ def prepare_chat(model: Model, request: ChatRequest) -> list[Callable[[], TokenS
     """
     request.form(model.tool_call_form)
     ids = model.engine.encode_chat(
-        [_known_role(message, model) for message in request.messages],
+        [_known(message, model) for message in request.messages],
         tools=request.tools.given if request.tools else None,
         template_variables=request.template_variables or None,
     )
     if request.has_logprobs:
         model.engine.token_bytes(0)  # whether its tokens have any
+    request.has_begun_reasoning = _ends_in_thoughts(ids, model)
     return openings(model.engine, ids, request.asked.options, request.asked.num_choices)
 
 
@@ -50,10 +57,26 @@ def openings(
     ]
 
 
-def _known_role(message: Any, model: Model) -> Any:
-    """Developers instruct a model as systems do, and few templates know the former."""
-    is_developer = isinstance(message, dict) and message.get("role") == "developer"
-    return message | {"role": "system"} if is_developer and not model.has_developers else message
+def _known(message: Any, model: Model) -> Any:
+    """A message as the template knows it: developers instruct as systems do, and few templates read old thoughts."""
+    if not isinstance(message, dict):
+        return message
+    if message.get("role") == "developer" and not model.has_developers:
+        message = message | {"role": "system"}
+    if "reasoning_content" in message and not model.reads_reasoning:
+        message = {key: value for key, value in message.items() if key != "reasoning_content"}
+    return message
+
+
+def _ends_in_thoughts(ids: Sequence[int], model: Model) -> bool:
+    """Whether the prompt ends with the mark that begins thoughts, as text or as a special token."""
+    if not model.reasons:
+        return False
+    end = list(ids[-_MOST_MARK_TOKENS:])
+    mark = model.engine.special_ids.get(reasoning.BEGIN)
+    if mark is None:
+        return model.engine.decode(end).rstrip().endswith(reasoning.BEGIN)
+    return mark in end and not model.engine.decode(end[end.index(mark) + 1 :]).strip()
 
 
 class ChatAnswer:
@@ -66,7 +89,10 @@ class ChatAnswer:
         self._engine = model.engine
         form = request.form(model.tool_call_form)
         self._reader = ToolCallReader(form, request.tools.names) if form and request.tools else None
-        self._marker = _marker(form, model.engine)
+        splits = model.reasons and request.splits_reasoning
+        self._reasoning = ReasoningReader(has_begun=request.has_begun_reasoning) if splits else None
+        marks = [*([form.begin] if form else []), *([reasoning.BEGIN, reasoning.END] if splits else [])]
+        self._marks = {model.engine.special_ids[mark]: mark for mark in marks if mark in model.engine.special_ids}
         self._num_calls = 0
         self._num_told_calls = 0
         self._has_begun = False
@@ -98,22 +124,34 @@ class ChatAnswer:
             "content": content if content or not calls else None,
             "refusal": None,
         }
+        if self._reasoning is not None:
+            thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Reasoning))
+            message["reasoning_content"] = thoughts or None
         if calls:
             message["tool_calls"] = calls
         choice = {"index": self._index, "message": message, "logprobs": None, "finish_reason": self._reason(result)}
         return choice | self._about_tokens(events)
 
-    def _pieces(self, events: Sequence[Event], result: Result | None) -> list[str | ToolCall]:
-        """Texts and calls of some events."""
-        if self._reader is None:
+    def _pieces(self, events: Sequence[Event], result: Result | None) -> list[Piece]:
+        """Thoughts, texts and calls of some events."""
+        if self._reader is None and self._reasoning is None:
             text = "".join(event.text for event in events)
             return [text] if text else []
-        pieces: list[str | ToolCall] = []
-        for event in events:  # text leaves special tokens out, and the one before calls may be one
-            pieces += self._reader.push((self._marker.get(event.token_id, "")) + event.text)
+        pieces: list[Piece] = []
+        for event in events:  # text leaves special tokens out, and a mark may be one
+            text = self._marks.get(event.token_id, "") + event.text
+            for piece in [text] if self._reasoning is None else self._reasoning.push(text):
+                pieces += self._with_calls(piece)
         if result is not None:
-            pieces += self._reader.finish()
-        return [piece for piece in pieces if isinstance(piece, str) or self._is_wanted()]
+            for piece in [] if self._reasoning is None else self._reasoning.finish():
+                pieces += self._with_calls(piece)
+            pieces += [] if self._reader is None else self._reader.finish()
+        return [piece for piece in pieces if not isinstance(piece, ToolCall) or self._is_wanted()]
+
+    def _with_calls(self, piece: Reasoning | str) -> Sequence[Piece]:
+        if isinstance(piece, Reasoning) or self._reader is None:
+            return [piece]
+        return self._reader.push(piece)
 
     def _is_wanted(self) -> bool:
         self._num_calls += 1
@@ -123,9 +161,11 @@ class ChatAnswer:
         reason = finish_reason(result)
         return "tool_calls" if self._num_calls and reason == "stop" else reason
 
-    def _delta(self, piece: str | ToolCall) -> dict[str, Any]:
+    def _delta(self, piece: Piece) -> dict[str, Any]:
         if isinstance(piece, str):
             return {"content": piece}
+        if isinstance(piece, Reasoning):
+            return {"reasoning_content": piece.text}
         number = self._num_told_calls
         self._num_told_calls += 1
         return {"tool_calls": [{"index": number, **_call(piece)}]}
@@ -172,11 +212,6 @@ async def chat_chunks(
             "choices": [],
             "usage": usage([results[index] for index in sorted(results)], request.asked.num_choices),
         }
-
-
-def _marker(form: ToolCallForm | None, engine: Engine) -> dict[int, str]:
-    token_id = engine.special_ids.get(form.begin) if form else None
-    return {} if form is None or token_id is None else {token_id: form.begin}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

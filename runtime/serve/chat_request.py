@@ -34,7 +34,7 @@ class Tools:
     """Whether there may be one call alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatRequest:
     """A conversation to answer."""
 
@@ -43,6 +43,9 @@ class ChatRequest:
     tools: Tools | None
     template_variables: dict[str, Any]
     has_logprobs: bool
+    splits_reasoning: bool
+    has_begun_reasoning: bool = False
+    """Whether the prompt ends with the mark that begins thoughts; known once it is rendered."""
 
     def form(self, of_model: ToolCallForm | None) -> ToolCallForm | None:
         """The form of calls in the answer; None: it is text whatever it has.
@@ -86,9 +89,18 @@ def read_chat(body: bytes) -> ChatRequest:
         tools=tools,
         template_variables=fields.mapping("chat_template_kwargs") or {},
         has_logprobs=options.pop("has_logprobs"),
+        splits_reasoning=_splits_reasoning(fields),
     )
     ignored = (*fields.finish(IGNORED), *tools_ignored)
     return dataclasses.replace(request, asked=dataclasses.replace(request.asked, ignored=ignored))
+
+
+def _splits_reasoning(fields: Fields) -> bool:
+    """Whether thoughts are a field of their own, as they are unless the request wants the text as it is."""
+    wanted = fields.take("reasoning_format")
+    if wanted not in (None, "auto", "none"):
+        raise fields.refusal("reasoning_format", wanted, "auto or none")
+    return wanted != "none"
 
 
 def _logprobs(fields: Fields) -> dict[str, Any]:

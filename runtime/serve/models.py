@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pilotfish.runtime.reasoning import reasons
 from pilotfish.runtime.tool_calls import form_of
 
 from .errors import ApiError
@@ -28,6 +29,10 @@ class Model:
         manifest = engine.manifest
         self.created = int(manifest.path.stat().st_mtime)
         self.tool_call_form = form_of(manifest.tool_template or manifest.chat_template)
+        self.reasons = reasons(manifest.chat_template)
+        """Whether the model thinks before it answers."""
+        self.reads_reasoning = "reasoning_content" in (manifest.chat_template or "")
+        """Whether the template reads the thoughts of earlier answers."""
         self.has_developers = "developer" in (manifest.chat_template or "")
         """Whether the template knows the role "developer"."""
 
