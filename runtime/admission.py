@@ -78,6 +78,7 @@ class Place:
         self.wake = wake
         self._admission = admission
         self._owner = owner
+        self._is_given_up = False
 
     def attempt(self, opening: Callable[[], TokenStream]) -> TokenStream | None:
         """What ``opening`` gives; None while others come first or hold the room.
@@ -106,6 +107,8 @@ class Place:
 
     def _queue(self, reason: EngineBusyError | None) -> None:
         with self._admission.guard:
+            if self._is_given_up:  # by its task, while a worker thread was at it
+                return
             if len(self._admission.waiting) < self._admission.most_waiting:
                 self._admission.waiting.append(self)
                 return
@@ -123,5 +126,6 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._admission.guard, suppress(ValueError):
+            self._is_given_up = True
             self._admission.waiting.remove(self)
         self._admission.wake()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 
 from pilotfish import Engine
 from pilotfish.bindings import ContextFullError, EngineBusyError, InvalidArgumentError, PilotfishError
+from pilotfish.runtime.admission import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,6 +167,18 @@ def test_a_waiting_task_can_be_cancelled(engine: Engine) -> None:
 
     with engine.stream(PROMPT, **OPTIONS):
         asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def test_a_place_that_was_given_up_is_not_taken_by_a_late_worker(engine: Engine) -> None:
+    """A task that is cancelled goes, while a worker thread may still be about to ask for it."""
+    place = Place(engine._admission, threading.Thread(), lambda: None)
+    with engine.stream(PROMPT, **OPTIONS), ThreadPoolExecutor(1) as pool:
+        with place:
+            pass
+        opening = engine.prepare(PROMPT, **OPTIONS)
+        assert pool.submit(place.attempt, opening).result(20) is None
+        assert num_waiting(engine) == 0
+    assert len(engine.generate(PROMPT, **OPTIONS).token_ids) == OPTIONS["max_new_tokens"]
 
 
 @pytest.mark.parametrize("end", ["cancel", "aclose"])
