@@ -21,11 +21,14 @@ from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, f
 
 from .arguments import Json
 from .bars import passing_bar
-from .console import note_device, show, write_json
+from .console import note, note_device, show, write_json
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotfish.runtime.bench import Prompt
     from pilotfish.runtime.manifest import Manifest
     from pilotfish.runtime.shape_evaluation import SourceScores
 
@@ -86,6 +89,14 @@ def evaluate_draft(
     write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(engine_flags.device), "bundles": reports})
 
 
+def _prompts(engine: Engine, path: str, new_tokens: int) -> Sequence[Prompt]:
+    """The prompts that leave room for an answer; the others are counted."""
+    chosen = prompts_from_file(engine, path, new_tokens)
+    if chosen.num_too_long:
+        note(f"{chosen.num_too_long} prompt(s) of {path} left out: they leave no room for {new_tokens} tokens")
+    return chosen.prompts
+
+
 def _check_medusa(bundle: str, manifest: Manifest) -> None:
     if manifest.head is None or manifest.head.kind != "medusa":
         found = "no head" if manifest.head is None else f"a head of kind {manifest.head.kind}"
@@ -96,7 +107,7 @@ def _check_medusa(bundle: str, manifest: Manifest) -> None:
 
 def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
     with Engine(bundle, **flags.keywords(), max_draft_tokens=MOST_CHOICES) as engine:
-        chosen = prompts_from_file(engine, prompts)
+        chosen = _prompts(engine, prompts, new_tokens)
         with passing_bar() as progress:
             task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)
             searched, best = find_tree(engine, chosen, new_tokens, lambda: progress.advance(task))
@@ -116,7 +127,7 @@ def _evaluate(
     sources = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
     if not sources:
         raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")
-    chosen = prompts_from_file(engine, prompts)
+    chosen = _prompts(engine, prompts, common["max_new_tokens"])
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}
     scores = {}
     replays = "draft" in sources and is_greedy(common["temperature"])
