@@ -93,8 +93,8 @@ def test_time_that_does_not_suffice_leaves_every_kind_measured(
         (["--context", "250"], "--context 250 and --new-tokens 48 do not fit the context of 256"),
         (["--prompt-tokens", "9", "--prompts", "x"], "--prompts x and --prompt-tokens 9 exclude each other"),
         (["--html", "/nowhere/page.html"], "--html '/nowhere/page.html' cannot be written"),
-        (["--num-sequences", "17"], "17"),
-        (["--seconds", "0"], "0"),
+        (["--num-sequences", "17"], "Invalid value for '--num-sequences'"),
+        (["--seconds", "0"], "Invalid value for '--seconds'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_and_nothing_is_written(

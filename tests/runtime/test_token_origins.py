@@ -34,11 +34,13 @@ def test_the_source_of_an_accepted_token_is_its_rounds() -> None:
     accepted, bonus, corrected = "accepted", "bonus", "corrected"
     told = tell(
         rounds,
-        ["prompt", "plain", "plain"]
-        + [accepted, accepted, bonus]
-        + [accepted, corrected]
-        + [accepted, corrected]
-        + [accepted, accepted, accepted, bonus],
+        [
+            *["prompt", "plain", "plain"],
+            *[accepted, accepted, bonus],
+            *[accepted, corrected],
+            *[accepted, corrected],
+            *[accepted, accepted, accepted, bonus],
+        ],
     )
     assert told == [
         *["plain", "plain", "plain"],
