@@ -14,8 +14,8 @@ from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
 from .arguments import Acceptance, Bundle, DraftTokens, MaxNewTokens, Source
 from .console import note, note_device, stdin_lines
-from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .draft_colours import DraftColours, ShowDrafts, print_events
+from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
 from .run import summary
 

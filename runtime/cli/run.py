@@ -28,8 +28,8 @@ from .arguments import (
     StopId,
 )
 from .console import note, note_device, notes, read_stdin, table, write_json
-from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .draft_colours import DraftColours, ShowDrafts, print_events
+from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def add_memory_section(page: Page, report: dict[str, Any]) -> None:
     )
 
 
-def add_memory(page: Page, parts: dict[str, int], planned: int, peak: int | None) -> None:
+def add_memory(page: Page, parts: dict[str, int], planned: int, peak: int | None, *, name: str = "memory") -> None:
     """The memory plan as a chart, beside the peak where it is known."""
     drawn = [
         Bar(name.replace("activations and logits", "activations"), size, format_bytes(size), 5)
@@ -161,7 +161,7 @@ def add_memory(page: Page, parts: dict[str, int], planned: int, peak: int | None
     drawn.append(Bar("planned", planned, format_bytes(planned), 0))
     if peak is not None:
         drawn.append(Bar("peak", peak, format_bytes(peak), 4))
-    page.chart("memory", "The parts of the memory plan, and the whole.", bars("Memory plan", [("", drawn)]))
+    page.chart(name, "The parts of the memory plan, and the whole.", bars("Memory plan", [("", drawn)]))
 
 
 def add_settings(page: Page, report: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def test_prompts_are_pairs_by_their_number_whatever_the_order() -> None:
     ids=["same", "slower", "slower than allowed by little", "noise", "no limit"],
 )
 def test_the_exit_code(
-    cli: CommandLine, tmp_path: Path, factor: float, noise: float, limit: float | None, exit_code: int
+    cli: CommandLine, tmp_path: Path, *, factor: float, noise: float, limit: float | None, exit_code: int
 ) -> None:
     second = report(factor)
     for run in second["runs"]:
