@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .bench_sensors import Sensors
     from .engine import Engine
@@ -134,27 +134,20 @@ def measure(
         InvalidArgumentError: every answer was too short to be timed.
     """
     names = list(options.modes)
-    for name in names:
-        _generate(engine, 0, prompts[0], options.new_tokens, options.modes[name], sensors=sensors)
+
+    def run(mode: str, index: int) -> Sample:
+        sample = _generate(engine, index, prompts[index], options.new_tokens, options.modes[mode], sensors=sensors)
         on_step()
+        return sample
+
+    for name in names:
+        run(name, 0)
     samples: dict[str, list[Sample]] = {name: [] for name in names}
-    turns = [index for _ in range(options.repeats) for index in range(len(prompts))]
-    waiting = {prompt.category for prompt in prompts}
     num_done = num_too_short = 0
-    for turn, index in enumerate(turns):
-        late = options.deadline is not None and time.perf_counter() > options.deadline
-        if late and not waiting:
-            break
-        if late and prompts[index].category not in waiting:
-            continue
-        group = {}
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            group[name] = _generate(
-                engine, index, prompts[index], options.new_tokens, options.modes[name], sensors=sensors
-            )
-            on_step()
+    for turn, index in enumerate(_turns(prompts, options)):
+        first = turn % len(names)
+        group = {name: run(name, index) for name in names[first:] + names[:first]}
         num_done += 1
-        waiting.discard(prompts[index].category)
         if any(sample.decode_seconds == 0 for sample in group.values()):
             num_too_short += 1
             continue
@@ -162,7 +155,18 @@ def measure(
             samples[name].append(sample)
     if not samples[PLAIN]:
         raise InvalidArgumentError("every answer had a single token, which leaves nothing to time: give other prompts")
-    return Measured(samples, num_too_short, len(turns) - num_done)
+    return Measured(samples, num_too_short, len(prompts) * options.repeats - num_done)
+
+
+def _turns(prompts: Sequence[Prompt], options: BenchOptions) -> Iterator[int]:
+    """Indices of prompts, all of them before any comes again; past the deadline only one of each category to come."""
+    waiting = {prompt.category for prompt in prompts}
+    for _ in range(options.repeats):
+        for index, prompt in enumerate(prompts):
+            is_late = options.deadline is not None and time.perf_counter() > options.deadline
+            if not is_late or prompt.category in waiting:
+                waiting.discard(prompt.category)
+                yield index
 
 
 def _generate(

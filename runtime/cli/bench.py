@@ -85,6 +85,11 @@ class MeasureFlags:
         is_built_in = self.prompts is None and self.prompt_tokens is None
         return _BUILT_IN_SECONDS if self.seconds is None and is_built_in else self.seconds
 
+    def settings(self) -> dict[str, Any]:
+        """As reports keep them."""
+        kept = {"new_tokens": self.new_tokens, "prompt_tokens": self.prompt_tokens, "repeats": self.repeats}
+        return kept | {"seconds": self.time_limit()}
+
     def load(self, engine: Engine) -> PromptSet:
         """The prompts of these flags."""
         if self.prompts is not None:
@@ -124,7 +129,6 @@ def bench(
     GenerateOptions(**choice.keywords())
     pages.check()
     note_device(engine_flags.device)
-    settings: dict[str, Any] = {"draft_tokens": num_draft_tokens, **tree.keywords(), **choice.keywords()}
     opening: dict[str, Any] = {
         "acceptance": acceptance,
         "max_draft_tokens": max(num_draft_tokens or 0, tree.room(MAX_DRAFT_TOKENS)),
@@ -138,16 +142,9 @@ def bench(
         found = _measure(engine, measure, modes, engine_flags.device, start)
         report = assemble(engine, bundle, engine_flags.device, found)
         report["load"] = {"seconds": loaded, "resident_bytes_before": resident}
-    report["settings"] = {
-        "threads": report["bundle"]["threads"],
-        "device": engine_flags.device,
-        "new_tokens": measure.new_tokens,
-        "prompt_tokens": measure.prompt_tokens,
-        **settings,
-        "acceptance": acceptance,
-        "repeats": measure.repeats,
-        "seconds": measure.time_limit(),
-    }
+    settings = {"draft_tokens": num_draft_tokens, **tree.keywords(), **choice.keywords(), "acceptance": acceptance}
+    chosen = {"threads": report["bundle"]["threads"], "device": engine_flags.device}
+    report["settings"] = chosen | settings | measure.settings()
     show_bench(report)
     pages.write(lambda: bench_page(report))
     write_json(json_file, report)

@@ -74,6 +74,10 @@ def _add_speed(page: Page, report: dict[str, Any]) -> None:
         "confidence. A (?) marks those whose spread forbids a conclusion whether they are faster than plain decoding.",
         bars("Speed by mode, relative to plain decoding", [("", drawn)], mark=1.0),
     )
+    _add_speed_table(page, runs)
+
+
+def _add_speed_table(page: Page, runs: list[dict[str, Any]]) -> None:
     header = ("mode", "tokens/s", "lowest", "highest", "x plain", "predicted", "first token, ms", "joules a token")
     page.table(
         header,

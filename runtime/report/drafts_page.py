@@ -97,6 +97,11 @@ def drafts_page(candidates: Sequence[Candidate], cpu: str, prompts: str) -> Page
     header = ("draft", "weights", "best shape", "tokens a round", "accepted", "tokens/s", "x plain", "memory")
     page.table(header, [_row(each) for each in candidates])
     _add_kinds(page, candidates)
+    _add_acceptance(page, candidates)
+    return page
+
+
+def _add_acceptance(page: Page, candidates: Sequence[Candidate]) -> None:
     page.section("Acceptance by depth")
     groups = [
         (
@@ -120,7 +125,6 @@ def drafts_page(candidates: Sequence[Candidate], cpu: str, prompts: str) -> Page
                 for item in each.scores
             ],
         )
-    return page
 
 
 def _add_kinds(page: Page, candidates: Sequence[Candidate]) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +20,6 @@ from pilotfish.runtime.report.png import with_colours
 from pilotfish.runtime.report.svg import NUM_COLOURS, Bar, Line, bars, lines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from command_line import CommandLine
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -181,3 +180,14 @@ def test_the_page_of_a_device(report: dict[str, Any], tmp_path: Path, capsys: py
     assert write_device_page([str(file) for file in [files[1], files[0], *files[2:]]]) == 2
     assert "has no field 'total_bytes'" in capsys.readouterr().err
     assert write_device_page(["one"]) == 2
+
+
+def test_the_documents_name_every_field_of_the_json(report: dict[str, Any]) -> None:
+    root = Path(__file__).resolve().parents[3]
+    named = set(re.findall(r"`(\w+)`", (root / "docs" / "report.md").read_text(encoding="utf-8")))
+    fields = report.keys() | {"schema"}
+    for part in ("roofline", "memory", "load", "conditions", "timeline", "prompts"):
+        fields |= report[part].keys()
+    run = report["runs"][0]
+    fields |= report["timeline"]["rounds"][0].keys() | run.keys() | run["ratio"].keys() | run["shares"].keys()
+    assert sorted(fields - named) == []
