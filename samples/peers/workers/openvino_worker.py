@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 gguf, threads, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 extra = {"prompt_lookup": True} if mode == "lookup" else {}
-pipe = genai.LLMPipeline(gguf, "CPU", {"INFERENCE_NUM_THREADS": threads}, **extra)
+pipe = genai.LLMPipeline(gguf, "CPU", INFERENCE_NUM_THREADS=threads, **extra)
 
 
 class Arrivals(genai.StreamerBase):
