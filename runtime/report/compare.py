@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pilotfish.runtime.bench import PLAIN
 from pilotfish.runtime.bench_statistics import Interval, median_interval
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 200  # characters of a value
 # Of the settings: those that change what is generated, so that prompts are no longer pairs.
 _SAME_WORK = ("new_tokens", "prompt_tokens", "temperature", "top_k", "top_p", "seed")
+
+
+_Pair: TypeAlias = "tuple[Sequence[float], Sequence[float]]"  # of the first report and of the other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,9 @@ class ModeChange:
     ratio: Interval
     is_paired: bool
     """Ratios are of the same prompts; else of medians, whose interval is wider."""
+    gain: Interval | None = None
+    """Of its gain over plain decoding, prompt by prompt: what a machine that became slower as a whole leaves as it is;
+    None for plain itself, and where prompts are no pairs."""
 
     @property
     def verdict(self) -> str:
@@ -64,14 +72,20 @@ def compare(first: dict[str, Any], other: dict[str, Any], name: str) -> Comparis
     before = {run["mode"]: run for run in first["runs"]}
     after = {run["mode"]: run for run in other["runs"]}
     orders = (first["prompts"]["order"], other["prompts"]["order"])
-    changes = tuple(
+    changes = [
         _change(mode, (before[mode]["speeds"], after[mode]["speeds"]), orders, is_paired=is_paired)
         for mode in before
         if mode in after
-    )
+    ]
+    if is_paired and PLAIN in before and PLAIN in after:
+        plain = (before[PLAIN]["speeds"], after[PLAIN]["speeds"])
+        for index, change in enumerate(changes):
+            if change.mode != PLAIN:
+                speeds = (before[change.mode]["speeds"], after[change.mode]["speeds"])
+                changes[index] = dataclasses.replace(change, gain=_gain(speeds, plain, orders))
     return Comparison(
         name=name,
-        changes=changes,
+        changes=tuple(changes),
         only_one=tuple(sorted(before.keys() ^ after.keys())),
         facts=_different_facts(first, other),
         numbers=_numbers(first, other),
@@ -81,7 +95,7 @@ def compare(first: dict[str, Any], other: dict[str, Any], name: str) -> Comparis
 
 def _change(
     mode: str,
-    speeds: tuple[Sequence[float], Sequence[float]],
+    speeds: _Pair,
     orders: tuple[Sequence[int], Sequence[int]],
     *,
     is_paired: bool,
@@ -98,6 +112,16 @@ def _change(
     else:  # one prompt, several times: its runs are no pairs
         ratio = _unpaired(*map(median_interval, speeds))
     return ModeChange(mode, before, after, ratio, is_paired)
+
+
+def _gain(speeds: _Pair, plain: _Pair, orders: tuple[Sequence[int], Sequence[int]]) -> Interval | None:
+    """Of the gains over plain decoding of the same turn; None where fewer than two prompts are in both."""
+    gains = [[each / own for each, own in zip(*pair, strict=True)] for pair in zip(speeds, plain, strict=True)]
+    first, second = (_by_prompt(order, each) for order, each in zip(orders, gains, strict=True))
+    shared = first.keys() & second.keys()
+    if len(shared) < 2:  # noqa: PLR2004 - one prompt's runs are no pairs
+        return None
+    return median_interval([statistics.median(second[key]) / statistics.median(first[key]) for key in shared])
 
 
 def _by_prompt(order: Sequence[int], speeds: Sequence[float]) -> dict[int, list[float]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .compare import Comparison, ModeChange
 
-CHANGE_HEADER = ("mode", "before, tokens/s", "after", "ratio", "95 % sure", "verdict")
+CHANGE_HEADER = ("mode", "before, tokens/s", "after", "ratio", "95 % sure", "verdict", "gain over plain")
 
 
 def compare_page(first: str, comparisons: Sequence[Comparison], notes: Sequence[str]) -> Page:
@@ -60,4 +60,12 @@ def change_row(change: ModeChange) -> tuple[str, ...]:
     ratio = change.ratio
     sure = "" if ratio.low is None or ratio.high is None else f"{ratio.low:.3f} .. {ratio.high:.3f}"
     speeds = (f"{change.before:.1f}", f"{change.after:.1f}", f"{ratio.median:.3f}")
-    return (change.mode, *speeds, sure, change.verdict)
+    return (change.mode, *speeds, sure, change.verdict, _gain_text(change))
+
+
+def _gain_text(change: ModeChange) -> str:
+    gain = change.gain
+    if gain is None:
+        return ""
+    sure = "" if gain.low is None or gain.high is None else f" ({gain.low:.3f} .. {gain.high:.3f})"
+    return f"{gain.median:.3f}{sure}"

@@ -23,8 +23,10 @@ install openvino openvino-genai==2026.4.1.0
 install transformers torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate==1.15.0
 install ort_genai onnxruntime-genai==0.18.0 onnx==1.23.0 onnx-ir torch==2.13.0 transformers==5.24.0 gguf==0.19.0
 if [ -e "$engines/ort_genai/installed" ] && [ ! -e "$engines/ort_genai/model/genai_config.json" ]; then
-  "$engines/ort_genai/bin/python" -m onnxruntime_genai.models.builder -i "$gguf" -o "$engines/ort_genai/model" \
-    -p int4 -e cpu -c "$engines/ort_genai/cache" || echo "ONNX Runtime GenAI's builder cannot read $gguf: it is left out" >&2
+  python=$engines/ort_genai/bin/python checkpoint=$engines/ort_genai/checkpoint
+  { "$python" "$here/to_checkpoint.py" "$gguf" "$checkpoint" && "$python" -m onnxruntime_genai.models.builder \
+    -i "$checkpoint" -o "$engines/ort_genai/model" -p int4 -e cpu -c "$engines/ort_genai/cache" \
+    --extra_options hf_token=false; } || echo "ONNX Runtime GenAI's builder failed: it is left out" >&2
 fi
 exec python "$here/compare.py" "$bundle" --gguf "$gguf" ${draft:+--draft-gguf "$draft"} --engines "$engines" \
   --html peers.html --json peers.json

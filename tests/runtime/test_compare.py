@@ -48,6 +48,17 @@ def test_pairs_show_a_small_difference_that_medians_would_not() -> None:
     assert unpaired.verdict == "no difference beyond noise"
 
 
+def test_a_machine_that_is_slower_as_a_whole_leaves_gains_as_they_are() -> None:
+    second = report(0.7)
+    second["runs"][1]["speeds"] = [1.1 * speed for speed in second["runs"][1]["speeds"]]
+    plain, draft = compare(report(), second, "b").changes
+    assert plain.gain is None
+    assert draft.verdict == "slower"
+    assert draft.gain is not None
+    assert draft.gain.median == pytest.approx(1.1)
+    assert draft.gain.side == 1
+
+
 def test_what_was_done_differently_is_no_pair_and_is_named() -> None:
     second = report()
     second["settings"]["seed"] = 1
