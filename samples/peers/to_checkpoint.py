@@ -12,5 +12,11 @@ import torch
 import transformers
 
 gguf, folder = Path(sys.argv[1]), sys.argv[2]
-for kind, options in ((transformers.AutoModelForCausalLM, {"dtype": torch.float32}), (transformers.AutoTokenizer, {})):
-    kind.from_pretrained(gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
+read = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+config = read.config
+if hasattr(config, "quantization_config"):  # transformers refuses to save what says that it was quantised
+    del config.quantization_config
+model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+model.load_state_dict(read.state_dict())
+model.save_pretrained(folder)
+transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
