@@ -44,7 +44,10 @@ class Peer:
         line = self.process.stdout.readline()
         if not line:
             raise EOFError(f"{self.name} ended with exit code {self.process.wait()}")
-        return json.loads(line)
+        answer = json.loads(line)
+        if len(answer["ids"]) != new_tokens:
+            raise ValueError(f"it gave {len(answer['ids'])} of {new_tokens} tokens")
+        return answer
 
     @property
     def speeds(self) -> list[float]:
@@ -182,6 +185,8 @@ def main() -> int:
     left_out += measure(peers, prompts[: arguments.prompts], arguments.new_tokens)
     for peer in peers:
         peer.process.stdin.close()
+    if not peers or peers[0].name != "pilotfish plain":
+        sys.exit(f"pilotfish itself failed: {left_out}")
     report = {
         "schema": SCHEMA,
         "machine": describe_machine(),
