@@ -1,19 +1,25 @@
-"""What a benchmark generates from: a fixed text of any length, or a file of prompts."""
+"""What a benchmark generates from: the 60 prompts of this package, a file of prompts, or a fixed text of any length."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings import ContextFullError, InvalidArgumentError
 
 from .bench import Prompt
 from .files import read_lines
 from .option_checks import require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .engine import Engine
 
+BUILT_IN = Path(__file__).with_name("bench_prompts.jsonl")
 _TEXT = """The harbour wakes before the town does. At four in the morning the first boats come in with their lamps still
 lit, and the women who buy the catch stand on the quay in rubber boots, arguing about the price of mackerel. By six the
 ice lorries have left for the city, the nets are spread out to dry, and somebody has put a kettle on in the shed behind
@@ -25,29 +31,70 @@ carrying the post, two bicycles, and every so often a stranger who asks where on
 answer to that, and it has a blue door. """
 
 
-def fixed_prompt(engine: Engine, num_tokens: int) -> list[Prompt]:
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts, and how reports name them."""
+
+    name: str
+    """A file's path, "built-in" or "fixed"."""
+    digest: str
+    """SHA-256 of the texts and categories: reports with the same one measured the same prompts."""
+    prompts: tuple[Prompt, ...]
+    """Those that fit the context."""
+    num_too_long: int = 0
+
+
+def fixed_prompt(engine: Engine, num_tokens: int) -> PromptSet:
     """One prompt of exactly ``num_tokens`` tokens of English, repeated from its beginning where it is too short."""
     if num_tokens < 1:
         raise InvalidArgumentError(f"--prompt-tokens is {num_tokens}, must be at least 1")
+    prompt = Prompt("fixed", fixed_ids(engine, num_tokens), ignore_eos=True)
+    return PromptSet("fixed", _digest([f"fixed {num_tokens}"]), (prompt,))
+
+
+def fixed_ids(engine: Engine, num_tokens: int) -> tuple[int, ...]:
+    """So many tokens of a text of this package."""
     ids = engine.encode(_TEXT.replace("\n", " "))
     repeated = ids * (num_tokens // len(ids) + 1)
-    return [Prompt("fixed", tuple(repeated[:num_tokens]), ignore_eos=True)]
+    return tuple(repeated[:num_tokens])
 
 
-def prompts_from_file(engine: Engine, path: str) -> list[Prompt]:
+def built_in_prompts(engine: Engine, new_tokens: int) -> PromptSet:
+    """The 60 prompts of this package, ten of each of six kinds."""
+    return _prompt_set(engine, "built-in", str(BUILT_IN), new_tokens)
+
+
+def prompts_from_file(engine: Engine, path: str, new_tokens: int = 1) -> PromptSet:
     """Prompts of a file of JSON lines with "prompt" and "category", through the bundle's chat template if it has one.
+
+    Those that leave no room in the context for ``new_tokens`` are left out and counted.
 
     Raises:
         InvalidArgumentError: the file cannot be read, or a line of it is not such an object.
+        ContextFullError: all of them are too long.
     """
-    lines = read_lines("--prompts", path)
-    prompts = [_parse(engine, path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
+    return _prompt_set(engine, path, path, new_tokens)
+
+
+def _prompt_set(engine: Engine, name: str, path: str, new_tokens: int) -> PromptSet:
+    lines = [(number, line) for number, line in enumerate(read_lines("--prompts", path), 1) if line.strip()]
+    if not lines:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")
-    return prompts
+    entries = [_parse(path, number, line) for number, line in lines]
+    prompts = [_tokenize(engine, category, text) for category, text in entries]
+    room = engine.info.max_context - new_tokens
+    fitting = tuple(prompt for prompt in prompts if len(prompt.ids) <= room)
+    if not fitting:
+        raise ContextFullError(
+            f"none of the {len(prompts)} prompts of {name} leaves room for {new_tokens} tokens in the context of "
+            f"{engine.info.max_context}: give a larger --max-context, or fewer --new-tokens"
+        )
+    digest = _digest([part for entry in entries for part in entry])
+    return PromptSet(name, digest, fitting, num_too_long=len(prompts) - len(fitting))
 
 
-def _parse(engine: Engine, path: str, number: int, line: str) -> Prompt:
+def _parse(path: str, number: int, line: str) -> tuple[str, str]:
+    """Category and text of a line."""
     try:
         entry = json.loads(line)
         text, category = entry["prompt"], entry["category"]
@@ -57,6 +104,15 @@ def _parse(engine: Engine, path: str, number: int, line: str) -> Prompt:
         ) from error
     for name, value in (("prompt", text), ("category", category)):
         require(f"{path} line {number}: {name}", value, isinstance(value, str), "a string")
+    require(f"{path} line {number}: prompt", text, bool(text.strip()), "a text that is not empty")
+    return category, text
+
+
+def _tokenize(engine: Engine, category: str, text: str) -> Prompt:
     has_template = engine.manifest.chat_template is not None
     ids = engine.encode_chat([{"role": "user", "content": text}]) if has_template else engine.encode(text)
     return Prompt(category, tuple(ids), ignore_eos=False)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -125,6 +125,11 @@ class TokenStream(Iterator[Event]):
         """Counters so far, the final ones once the generation ended."""
         return self._final_stats or self._read_stats()
 
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """The rounds so far, where the option explain asked for them; they stand before their events come."""
+        return self._explained
+
     def cancel(self) -> None:
         """End the generation within one round, with finish_reason "cancelled". Any thread."""
         calls.request_cancel(self.request)

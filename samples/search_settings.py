@@ -165,7 +165,7 @@ def main() -> None:
         calibration=arguments.calibration,
     ) as engine:
         by_category: dict[str, list[Prompt]] = defaultdict(list)
-        for prompt in prompts_from_file(engine, arguments.prompts):
+        for prompt in prompts_from_file(engine, arguments.prompts).prompts:
             by_category[prompt.category].append(prompt)
         prompts = [prompt for group in by_category.values() for prompt in group[: arguments.per_category]]
         has = {"has_draft": engine.info.has_draft, "has_head": engine.info.has_head}

@@ -15,6 +15,7 @@ from pilotfish.bindings import InternalError, PilotfishError, calls
 from .bench import bench
 from .calibrate import calibrate
 from .chat import chat
+from .compare import compare
 from .console import note
 from .doctor import doctor
 from .evaluate_draft import evaluate_draft
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, serve, bench, calibrate, verify, evaluate_draft, plan, doctor):
+for command in (export, info, run, chat, serve, bench, compare, calibrate, verify, evaluate_draft, plan, doctor):
     app.command()(command)
 app.add_typer(train, name="train")
 

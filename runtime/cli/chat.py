@@ -14,9 +14,10 @@ from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
 from .arguments import Acceptance, Bundle, DraftTokens, MaxNewTokens, Source
 from .console import note, note_device, stdin_lines
+from .draft_colours import DraftColours, ShowDrafts, print_events
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
-from .run import print_events, summary
+from .run import summary
 
 if TYPE_CHECKING:
     from pilotfish.runtime.results import Stats
@@ -73,7 +74,7 @@ class Conversation:
             note(f"{error}: /reset starts anew")
             return
         with stream, interrupt_cancels(stream):
-            print_events(interruptible(stream))
+            print_events(interruptible(stream), DraftColours(stream) if self._options["explain"] else None)
             result = stream.result()
         if result.finish_reason in ("cancelled", "context"):
             note(f"({result.finish_reason})")
@@ -95,6 +96,7 @@ def chat(
     num_draft_tokens: DraftTokens = None,
     tree: TreeFlags,
     sampling: SamplingFlags,
+    show_drafts: ShowDrafts = False,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     learning: LearningFlags,
@@ -106,6 +108,7 @@ def chat(
         "num_draft_tokens": num_draft_tokens,
         **tree.keywords(),
         **sampling.keywords(),
+        "explain": show_drafts,
     }
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
     note_device(engine_flags.device)

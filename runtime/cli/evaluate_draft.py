@@ -17,19 +17,24 @@ from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest, store_tree
 from pilotfish.runtime.option_checks import is_greedy
 from pilotfish.runtime.options import GenerateKeywords, GenerateOptions
+from pilotfish.runtime.report.drafts_page import Candidate, advice, drafts_page
 from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, find_tree
 
 from .arguments import Json
 from .bars import passing_bar
-from .console import note_device, show, write_json
+from .console import note, note_device, show, write_json
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
+from .pages import PageFlags
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotfish.runtime.bench import Prompt
     from pilotfish.runtime.manifest import Manifest
     from pilotfish.runtime.shape_evaluation import SourceScores
 
-SCHEMA = "pilotfish-evaluate-draft-2"
+SCHEMA = "pilotfish-evaluate-draft-3"
 Bundles = Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Bundles of the same target to compare.")]
 Prompts = Annotated[str, typer.Option(metavar="FILE", help='JSON lines with "prompt" and "category".')]
 NewTokens = Annotated[int, typer.Option(min=2, help="Tokens of an answer at most.")]
@@ -58,6 +63,7 @@ def evaluate_draft(
     search_tree: SearchTree = None,
     choice: ChoiceFlags,
     engine_flags: EngineFlags,
+    pages: PageFlags,
     json_file: Json = None,
 ) -> None:
     """Compare drafts and heads: which one is worth shipping.
@@ -71,7 +77,9 @@ def evaluate_draft(
         if search_tree is not None:
             _check_medusa(bundle, manifest)
     room = max(NUM_POSITIONS, MOST_CHOICES)
-    reports, compared = [], []
+    pages.check()
+    reports: list[dict[str, Any]] = []
+    candidates: list[Candidate] = []
     for bundle in bundles:
         note_device(engine_flags.device)
         if search_tree is not None:
@@ -79,11 +87,39 @@ def evaluate_draft(
         with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
             common = choice.keywords() | GenerateKeywords(max_new_tokens=new_tokens)
             report, scores = _evaluate(engine, bundle, prompts, common, pass_repeats)
+            candidates += [
+                Candidate(bundle, source, _formats(engine, source), engine.info.total_bytes, found)
+                for source, found in scores.items()
+            ]
         reports.append(report)
-        compared += [(bundle, source, found) for source, found in scores.items()]
-    if len(compared) > 1:
-        show_comparison(compared)
-    write_json(json_file, {"schema": SCHEMA, "machine": describe_machine(engine_flags.device), "bundles": reports})
+    if len(candidates) > 1:
+        show_comparison([(each.bundle, each.source, each.scores) for each in candidates])
+    show(advice(candidates))
+    machine = describe_machine(engine_flags.device)
+    pages.write(lambda: drafts_page(candidates, str(machine.get("gpu", machine["cpu"])), prompts))
+    content = {"schema": SCHEMA, "machine": machine, "bundles": reports, "advice": advice(candidates)}
+    write_json(json_file, content)
+
+
+def _formats(engine: Engine, source: str) -> str:
+    """Of the target's weights and of the draft's or head's."""
+    target = engine.manifest.models[0].formats
+    head = engine.manifest.head
+    if source == "head" and head is not None:
+        return f"{_format_text(target)} and {head.format}"
+    return f"{_format_text(target)} and {_format_text(engine.manifest.models[1].formats)}"
+
+
+def _format_text(formats: dict[str, str]) -> str:
+    return "/".join(dict.fromkeys(formats.values()))
+
+
+def _prompts(engine: Engine, path: str, new_tokens: int) -> Sequence[Prompt]:
+    """The prompts that leave room for an answer; the others are counted."""
+    chosen = prompts_from_file(engine, path, new_tokens)
+    if chosen.num_too_long:
+        note(f"{chosen.num_too_long} prompt(s) of {path} left out: they leave no room for {new_tokens} tokens")
+    return chosen.prompts
 
 
 def _check_medusa(bundle: str, manifest: Manifest) -> None:
@@ -96,7 +132,7 @@ def _check_medusa(bundle: str, manifest: Manifest) -> None:
 
 def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
     with Engine(bundle, **flags.keywords(), max_draft_tokens=MOST_CHOICES) as engine:
-        chosen = prompts_from_file(engine, prompts)
+        chosen = _prompts(engine, prompts, new_tokens)
         with passing_bar() as progress:
             task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)
             searched, best = find_tree(engine, chosen, new_tokens, lambda: progress.advance(task))
@@ -116,7 +152,7 @@ def _evaluate(
     sources = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
     if not sources:
         raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")
-    chosen = prompts_from_file(engine, prompts)
+    chosen = _prompts(engine, prompts, common["max_new_tokens"])
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}
     scores = {}
     replays = "draft" in sources and is_greedy(common["temperature"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,13 +28,14 @@ from .arguments import (
     StopId,
 )
 from .console import note, note_device, notes, read_stdin, table, write_json
+from .draft_colours import DraftColours, ShowDrafts, print_events
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from pilotfish.runtime.results import Event, Round, Stats
+    from pilotfish.runtime.results import Round, Stats
     from pilotfish.runtime.token_stream import TokenStream
 
 EXIT_INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
@@ -100,6 +100,7 @@ def run(
     logprobs: Logprobs = limits.GENERATE.num_top_logprobs,
     structure: StructureFlags,
     explain: Explain = False,
+    show_drafts: ShowDrafts = False,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
     engine_flags: EngineFlags,
     learning: LearningFlags,
@@ -111,7 +112,7 @@ def run(
         "source": source,
         "num_draft_tokens": num_draft_tokens,
         "logprobs": logprobs,
-        "explain": explain,
+        "explain": explain or show_drafts,
     }
     for group in (tree, sampling, ends, structure):
         options |= group.keywords()
@@ -128,7 +129,7 @@ def run(
         _open(engine, text, raw, options) as stream,
         interrupt_cancels(stream),
     ):
-        print_events(interruptible(stream))
+        print_events(interruptible(stream), DraftColours(stream) if show_drafts else None)
         result = stream.result()
     if explain:
         explain_rounds(result.rounds)
@@ -173,15 +174,6 @@ def _planned(each: Round) -> str:
         shape = f" in a tree of up to {each.num_levels} levels" if number > each.num_levels else ""
         parts += [f"up to {number} by the {name}{shape}"] if number else []
     return (" and ".join(parts) or "plain") + ("" if each.reason == "best" else f" ({each.reason})")
-
-
-def print_events(events: Iterable[Event]) -> None:
-    """Write the text to stdout as it arrives, then a line's end."""
-    for event in events:
-        sys.stdout.write(event.text)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
-    sys.stdout.flush()
 
 
 def summary(stats: Stats) -> str:

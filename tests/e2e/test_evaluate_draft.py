@@ -93,3 +93,18 @@ def test_bad_input(plain_bundle: Path, tiny_bundle: Path, prompts: Path, tmp_pat
     finished = cli("evaluate-draft", tiny_bundle, "--prompts", tmp_path / "missing")
     assert finished.exit_code == 2
     assert "cannot be read" in finished.err
+
+
+def test_it_writes_a_page_with_advice(
+    tiny_bundle: Path, self_bundle: Path, prompts: Path, cli: CommandLine, tmp_path: Path
+) -> None:
+    fast = ("--new-tokens", 8, "--pass-repeats", 1, "--threads", 1)
+    page = tmp_path / "drafts.html"
+    finished = cli(
+        "evaluate-draft", tiny_bundle, self_bundle, "--prompts", prompts, *fast, "--html", page, "--json", "-"
+    )
+    assert finished.exit_code == 0, finished.err
+    said = json.loads(finished.out.splitlines()[-1])["advice"]
+    assert said.startswith(("Ship the draft of", "Ship none of them"))
+    assert said in " ".join(finished.out.split())
+    assert all(f'<figure id="{name}">' in page.read_text() for name in ("speed", "kinds", "acceptance"))

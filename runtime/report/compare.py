@@ -1,0 +1,169 @@
+"""What differs between benchmarks beyond noise: two builds, two devices, two bundles, two settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pilotfish.runtime.bench import PLAIN
+from pilotfish.runtime.bench_statistics import Interval, median_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_SHOWN = 200  # characters of a value
+# Of the settings: those that change what is generated, so that prompts are no longer pairs.
+_SAME_WORK = ("new_tokens", "prompt_tokens", "temperature", "top_k", "top_p", "seed")
+
+
+_Pair: TypeAlias = "tuple[Sequence[float], Sequence[float]]"  # of the first report and of the other one
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChange:
+    """A mode's speed in one report relative to the first report's."""
+
+    mode: str
+    before: float
+    """Median tokens a second."""
+    after: float
+    ratio: Interval
+    is_paired: bool
+    """Ratios are of the same prompts; else of medians, whose interval is wider."""
+    gain: Interval | None = None
+    """Of its gain over plain decoding, prompt by prompt: what a machine that became slower as a whole leaves as it is;
+    None for plain itself, and where prompts are no pairs."""
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.ratio.low is None:
+            return "too few runs to tell"
+        return {1: "faster", -1: "slower", 0: "no difference beyond noise"}[self.ratio.side]
+
+    def is_below(self, limit: float) -> bool:
+        """Whether it lost more than the limit allows; within noise nothing is lost, and too few runs prove nothing."""
+        return self.ratio.median < limit and (self.ratio.low is None or self.ratio.side < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One report beside the first one."""
+
+    name: str
+    changes: tuple[ModeChange, ...]
+    only_one: tuple[str, ...]
+    """Modes that only one of them has."""
+    facts: tuple[tuple[str, str, str], ...]
+    """Fields of the machine, settings and bundle that differ: name, first, this."""
+    numbers: tuple[tuple[str, float, float], ...]
+    """Single numbers of both: they have no spread, so that nothing is concluded."""
+    is_paired: bool
+
+
+def compare(first: dict[str, Any], other: dict[str, Any], name: str) -> Comparison:
+    """Compare two reports; ``name`` is the second one's."""
+    is_paired = first["prompts"]["sha256"] == other["prompts"]["sha256"] and all(
+        first["settings"].get(key) == other["settings"].get(key) for key in _SAME_WORK
+    )
+    before = {run["mode"]: run for run in first["runs"]}
+    after = {run["mode"]: run for run in other["runs"]}
+    orders = (first["prompts"]["order"], other["prompts"]["order"])
+    changes = [
+        _change(mode, (before[mode]["speeds"], after[mode]["speeds"]), orders, is_paired=is_paired)
+        for mode in before
+        if mode in after
+    ]
+    if is_paired and PLAIN in before and PLAIN in after:
+        plain = (before[PLAIN]["speeds"], after[PLAIN]["speeds"])
+        for index, change in enumerate(changes):
+            if change.mode != PLAIN:
+                speeds = (before[change.mode]["speeds"], after[change.mode]["speeds"])
+                changes[index] = dataclasses.replace(change, gain=_gain(speeds, plain, orders))
+    return Comparison(
+        name=name,
+        changes=tuple(changes),
+        only_one=tuple(sorted(before.keys() ^ after.keys())),
+        facts=_different_facts(first, other),
+        numbers=_numbers(first, other),
+        is_paired=is_paired,
+    )
+
+
+def _change(
+    mode: str,
+    speeds: _Pair,
+    orders: tuple[Sequence[int], Sequence[int]],
+    *,
+    is_paired: bool,
+) -> ModeChange:
+    before, after = (statistics.median(each) for each in speeds)
+    if not is_paired:
+        return ModeChange(mode, before, after, _unpaired(*map(median_interval, speeds)), is_paired)
+    grouped = [_by_prompt(order, each) for order, each in zip(orders, speeds, strict=True)]
+    shared = grouped[0].keys() & grouped[1].keys()
+    if len(shared) > 1:
+        ratio = median_interval(
+            [statistics.median(grouped[1][key]) / statistics.median(grouped[0][key]) for key in shared]
+        )
+    else:  # one prompt, several times: its runs are no pairs
+        ratio = _unpaired(*map(median_interval, speeds))
+    return ModeChange(mode, before, after, ratio, is_paired)
+
+
+def _gain(speeds: _Pair, plain: _Pair, orders: tuple[Sequence[int], Sequence[int]]) -> Interval | None:
+    """Of the gains over plain decoding of the same turn; None where fewer than two prompts are in both."""
+    gains = [[each / own for each, own in zip(*pair, strict=True)] for pair in zip(speeds, plain, strict=True)]
+    first, second = (_by_prompt(order, each) for order, each in zip(orders, gains, strict=True))
+    shared = first.keys() & second.keys()
+    if len(shared) < 2:  # noqa: PLR2004 - one prompt's runs are no pairs
+        return None
+    return median_interval([statistics.median(second[key]) / statistics.median(first[key]) for key in shared])
+
+
+def _by_prompt(order: Sequence[int], speeds: Sequence[float]) -> dict[int, list[float]]:
+    grouped: dict[int, list[float]] = {}
+    for index, speed in zip(order, speeds, strict=True):
+        grouped.setdefault(index, []).append(speed)
+    return grouped
+
+
+def _unpaired(before: Interval, after: Interval) -> Interval:
+    """Of the ratio of two medians: from the least to the most that their intervals allow."""
+    ratio = after.median / before.median
+    if before.low is None or before.high is None or after.low is None or after.high is None:
+        return Interval(ratio, None, None)
+    return Interval(ratio, after.low / before.high, after.high / before.low)
+
+
+def _different_facts(first: dict[str, Any], other: dict[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    found = []
+    for part in ("machine", "bundle", "settings"):
+        for key in sorted(first[part].keys() | other[part].keys()):
+            values = [str(each[part].get(key)) for each in (first, other)]
+            if values[0] != values[1]:
+                found.append((f"{part}: {key}", *(textwrap.shorten(value, _MOST_SHOWN) for value in values)))
+    if first["prompts"]["sha256"] != other["prompts"]["sha256"]:
+        found.append(("prompts", first["prompts"]["sha256"][:16], other["prompts"]["sha256"][:16]))
+    return tuple((name, before, after) for name, before, after in found)
+
+
+def _numbers(first: dict[str, Any], other: dict[str, Any]) -> tuple[tuple[str, float, float], ...]:
+    rows = [
+        (f"pass of {rows} row(s), ms", first["verify_ms"][rows], other["verify_ms"][rows])
+        for rows in first["verify_ms"]
+        if rows in other["verify_ms"]
+    ]
+    after = {run["mode"]: run for run in other["runs"]}
+    for run in first["runs"]:
+        if run["mode"] in after:
+            rows.append((f"{run['mode']}: first token, ms", run["ttft_ms"], after[run["mode"]]["ttft_ms"]))
+            lengths = run["acceptance_length"], after[run["mode"]]["acceptance_length"]
+            if run["mode"] != "plain" and None not in lengths:
+                rows.append((f"{run['mode']}: tokens a round", *lengths))
+    rows.append(("load, seconds", first["load"]["seconds"], other["load"]["seconds"]))
+    rows.append(("peak memory, MB", first["memory"]["peak_bytes"] / 1e6, other["memory"]["peak_bytes"] / 1e6))
+    return tuple(rows)
