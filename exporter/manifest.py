@@ -77,6 +77,22 @@ class LoweredEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftTrial:
+    """Formats and vocabulary that the export considered for a draft, and what they promised."""
+
+    linear: str
+    embedding: str
+    lm_head: str
+    num_logits: int
+    step_cost: float  # time of a draft's pass, of one of the target
+    agreement: float  # share of the target's tokens that the draft guesses
+    chain: int  # drafted tokens a round
+    acceptance_length: float  # tokens a round, the target's own included
+    speedup: float  # expected, of plain decoding
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model of the bundle."""
 
@@ -104,6 +120,7 @@ class ModelEntry:
     taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
     tap_reference: TapReference | None = None
     lowered: LoweredEntry | None = None  # None: five nodes a layer, all of them ours
+    trials: tuple[DraftTrial, ...] = ()  # of a draft; empty: there was nothing to choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +172,9 @@ class Manifest:
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
         fields = dataclasses.asdict(self)
         for model in fields["models"].values():
-            if model["lowered"] is None:
-                del model["lowered"]
+            for name, left_out in (("lowered", None), ("trials", ())):
+                if model[name] == left_out:
+                    del model[name]
         text = json.dumps(head | fields, indent=1, ensure_ascii=False)
         return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 

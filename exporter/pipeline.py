@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .border import only_own_errors
-from .bundle import MANIFEST, TOKENIZER, file_entry
+from .bundle import TOKENIZER
 from .checkpoint_check import check_checkpoint
-from .draft_vocabulary import DraftVocabulary, choose_ids
+from .draft_export import check_vocabulary, export_draft
 from .errors import TokenizerError
 from .head_export import HeadSummary, export_head
 from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
-from .manifest import Manifest, TokenizerEntry
+from .manifest_file import write_manifest
 from .model_entry import model_entry
 from .model_export import ModelSummary, export_model, model_summary
 from .options import ExportOptions
@@ -25,6 +24,7 @@ from .progress import NoProgress, Progress
 
 if TYPE_CHECKING:
     from .heads.checkpoint import HeadCheckpoint
+    from .manifest import Manifest
     from .tokenizer import TokenizerInfo
 
 
@@ -83,7 +83,6 @@ class _Parts:
     head: HeadCheckpoint | None
     tokenizer: TokenizerInfo
     taps: tuple[int, ...]  # residual streams of the target that the head reads
-    vocabulary: DraftVocabulary | None  # the only ids that the draft scores
 
 
 def _load(target: str, draft: str | None, head: str | None, options: ExportOptions, progress: Progress) -> _Parts:
@@ -102,48 +101,36 @@ def _load(target: str, draft: str | None, head: str | None, options: ExportOptio
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
-    vocabulary = None
     if draft is not None:
         sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
         check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
-        limit, text = min(sizes["draft"], tokenizer.size), options.draft_vocab_text
-        owner = models["draft"].id
-        vocabulary = choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=owner)
-    return _Parts(models, opened, tokenizer, taps, vocabulary)
+        check_vocabulary(options, tokenizer, models["draft"])
+    return _Parts(models, opened, tokenizer, taps)
 
 
 def _write(
     parts: _Parts, folder: Path, options: ExportOptions, progress: Progress
 ) -> tuple[Manifest, tuple[ModelSummary, ...], HeadSummary | None]:
-    tokenizer = parts.tokenizer
+    tokenizer, taps = parts.tokenizer, parts.taps
     (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
-    exported = {
-        name: export_model(
-            name,
-            checkpoint,
-            tokenizer,
-            folder,
-            taps=parts.taps if name == "target" else (),
-            vocabulary=parts.vocabulary if name == "draft" else None,
-            options=options,
-            progress=progress,
+    target = export_model(
+        "target", parts.models["target"], tokenizer, folder, taps=taps, options=options, progress=progress
+    )
+    exported, entries = {"target": target}, {"target": model_entry(target, options)}
+    if "draft" in parts.models:
+        draft, trials = export_draft(
+            parts.models["draft"], target, entries["target"], tokenizer, folder, options=options, progress=progress
         )
-        for name, checkpoint in parts.models.items()
-    }
-    models = {name: model_entry(model, options) for name, model in exported.items()}
+        exported["draft"], entries["draft"] = draft, replace(model_entry(draft, options), trials=trials)
     head_entry = head_summary = None
     if parts.head is not None:
         head_entry, head_summary = export_head(
-            parts.head, exported["target"], tokenizer, folder, options=options, progress=progress
+            parts.head, target, tokenizer, folder, options=options, progress=progress
         )
     progress.stage("write manifest", 1)
-    entry = _tokenizer_entry(folder, tokenizer)
-    manifest = Manifest(
-        _versions(), entry, tokenizer.chat_template, models, head_entry, tool_template=tokenizer.tool_template
-    )
-    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    manifest = write_manifest(folder, tokenizer, entries, head_entry)
     progress.advance()
-    return manifest, tuple(model_summary(name, model, models[name]) for name, model in exported.items()), head_summary
+    return manifest, tuple(model_summary(name, model, entries[name]) for name, model in exported.items()), head_summary
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
@@ -160,26 +147,3 @@ def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
             sizes = f"an id below {target.config.vocab_size}"
             raise TokenizerError(f"{target.id} names {eos_id} as an end-of-sequence token; it must be {sizes}")
     return tokenizer
-
-
-def _tokenizer_entry(folder: Path, tokenizer: TokenizerInfo) -> TokenizerEntry:
-    written = file_entry(folder / TOKENIZER)
-    return TokenizerEntry(
-        **asdict(written),
-        size=tokenizer.size,
-        bos_id=tokenizer.bos_id,
-        eos_ids=tokenizer.eos_ids,
-        pad_id=tokenizer.pad_id,
-        add_bos=tokenizer.add_bos,
-    )
-
-
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in ("pilotfish", "torch", "transformers", "onnx-ir", "onnxscript")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # pilotfish run from its source folders
-        return "source"
