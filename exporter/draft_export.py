@@ -129,8 +129,9 @@ class _Work:
         num_logits = weights.get("lm_head", weights["embedding"]).out_features
         scored = num_logits if vocabulary is None else len(vocabulary.ids)
         step = pass_bytes(draft, formats, scored) / pass_bytes(self.target, FormatChoice(), None)
-        names = {decision.part: getattr(formats, decision.part) or decision.format for decision in draft.formats}
-        return trial((names["linear"], names["embedding"], names["lm_head"]), scored, step, agrees)
+        stored = {decision.part: "+".join(name for name, _ in decision.shares) for decision in draft.formats}
+        linear, embedding, lm_head = (getattr(formats, part) or stored[part] for part in PARTS)
+        return trial((linear, embedding, lm_head), scored, step, agrees)
 
 
 @dataclass(frozen=True, slots=True)

