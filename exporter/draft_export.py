@@ -1,7 +1,7 @@
 """A draft model: the formats and the vocabulary that promise most tokens a second are tried, chosen and written.
 
 The draft is written in the formats that lose least and tried on a few prompts, which the target answers. What it
-guesses among fewer ids follows from the same logits. Then it is written in small formats, and tried again.
+guesses among fewer ids follows from the same logits. Smaller formats are tried while they could promise more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pilotfish.runtime.manifest import DraftTrial
+
     from .draft_speed import Agreement
     from .draft_trials import Answer
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
-    from .manifest import DraftTrial, ModelEntry
+    from .manifest import ModelEntry
     from .model_export import ExportedModel
     from .options import ExportOptions
     from .progress import Progress
@@ -144,7 +146,7 @@ class _Candidate:
 
 
 def _choose(work: _Work, vocabularies: list[DraftVocabulary | None]) -> tuple[ExportedModel, tuple[DraftTrial, ...]]:
-    """Tries the draft in the formats that lose least, then in the fastest ones with the vocabulary that suits them."""
+    """Tries the draft in the formats that lose least, then in faster ones with the vocabulary that suits them."""
     asked = work.options.draft
     draft = work.write(asked, vocabularies[-1])
     answers, found = work.measure(draft, vocabularies, None)
@@ -153,19 +155,31 @@ def _choose(work: _Work, vocabularies: list[DraftVocabulary | None]) -> tuple[Ex
         return draft, ()
     both = list(zip(vocabularies, found, strict=True))
     candidates = [_Candidate(asked, ids, work.trial(draft, FormatChoice(), ids, agrees)) for ids, agrees in both]
-    written = candidates[-1]
-    fast = FormatChoice(*(getattr(asked, part) or getattr(FAST_FORMATS, part) for part in PARTS))
-    if any(weight.format != fast.of_matrix(weight.name) for weight in draft.plan.weights.values()):
-        promised = [work.trial(draft, fast, ids, agrees).speedup for ids, agrees in both]
-        vocabulary = vocabularies[promised.index(max(promised))]
-        draft = work.write(fast, vocabulary)
-        _, (agrees,) = work.measure(draft, [vocabulary], answers)
-        written = _Candidate(fast, vocabulary, work.trial(draft, FormatChoice(), vocabulary, agrees))
-        candidates.append(written)
+    written, kept = candidates[-1], draft
+    for formats, vocabulary, promise in _faster(work, kept, both):
+        if promise > max(item.trial.speedup for item in candidates):
+            draft = work.write(formats, vocabulary)
+            _, (agrees,) = work.measure(draft, [vocabulary], answers)
+            written = _Candidate(formats, vocabulary, work.trial(draft, FormatChoice(), vocabulary, agrees))
+            candidates.append(written)
     best = max(candidates, key=lambda item: item.trial.speedup)
     if best is not written:
         draft = work.write(best.formats, best.vocabulary)
     trials = tuple(replace(item.trial, is_chosen=item is best) for item in candidates)
     chosen = {part for part in PARTS if getattr(asked, part) is None and getattr(best.formats, part) is not None}
-    formats = (replace(item, reason=_REASON) if item.part in chosen else item for item in draft.formats)
-    return replace(draft, formats=tuple(formats)), trials
+    formats_of = (replace(item, reason=_REASON) if item.part in chosen else item for item in draft.formats)
+    return replace(draft, formats=tuple(formats_of)), trials
+
+
+def _faster(
+    work: _Work, kept: ExportedModel, both: Sequence[tuple[DraftVocabulary | None, Agreement]]
+) -> list[tuple[FormatChoice, DraftVocabulary | None, float]]:
+    """Smaller formats, each with its best vocabulary and what both promise if the draft stays as good; best first."""
+    found = []
+    for fast in FAST_FORMATS:
+        formats = FormatChoice(*(getattr(work.options.draft, part) or getattr(fast, part) for part in PARTS))
+        if any(weight.format != formats.of_matrix(weight.name) for weight in kept.plan.weights.values()):
+            promises = [work.trial(kept, formats, ids, agrees).speedup for ids, agrees in both]
+            best = promises.index(max(promises))
+            found.append((formats, both[best][0], promises[best]))
+    return sorted(found, key=lambda item: -item[2])

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pilotfish.runtime.draft_evaluation import CHAINS, replay
+from pilotfish.runtime.manifest import DraftTrial
 
 from .contract import GROUP_BYTES
-from .manifest import DraftTrial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

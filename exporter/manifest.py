@@ -10,6 +10,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pilotfish.runtime.manifest import DraftTrial  # noqa: TC001 - get_type_hints reads it
+
 from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
 from .errors import BundleCorruptError, BundleVersionError
 from .weights import StoredTensor  # noqa: TC001 - get_type_hints reads it
@@ -74,22 +76,6 @@ class LoweredEntry:
     nodes_per_layer: int
     operators: tuple[str, ...]  # that ONNX Runtime runs
     unfused: tuple[str, ...]  # what did not match, and where: one line for each kind of layer
-
-
-@dataclass(frozen=True, slots=True)
-class DraftTrial:
-    """Formats and vocabulary that the export considered for a draft, and what they promised."""
-
-    linear: str
-    embedding: str
-    lm_head: str
-    num_logits: int
-    step_cost: float  # time of a draft's pass, of one of the target
-    agreement: float  # share of the target's tokens that the draft guesses
-    chain: int  # drafted tokens a round
-    acceptance_length: float  # tokens a round, the target's own included
-    speedup: float  # expected, of plain decoding
-    is_chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def show_result(result: ExportResult) -> None:
 def _show_trials(result: ExportResult) -> None:
     draft = result.manifest.models.get("draft")
     if draft is not None and draft.trials:
-        show_trials([dataclasses.asdict(trial) for trial in draft.trials])
+        show_trials("drafts that were tried", draft.trials)
 
 
 def _show_formats(model: ModelSummary) -> None:
