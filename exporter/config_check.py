@@ -152,7 +152,7 @@ def _check_rope(parameters: object, where: str) -> None:
 def _adapter_message(folder: Path) -> str:
     adapter = _json_object(folder / _ADAPTER)
     kind, base = adapter.get("peft_type", "LoRA"), adapter.get("base_model_name_or_path") or "its base model"
-    return f"{folder} is an adapter alone ({kind}): export its base, {base}, with --adapter {folder}, adapters="
+    return f"{folder} is an adapter alone ({kind}): export its base, {base}, with --adapter {folder} (adapters=)"
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def trial(formats: tuple[str, str, str], num_logits: int, step_cost: float, agre
 
 def vocabulary_sizes(limit: int) -> tuple[int, ...]:
     """How many ids an output layer may score that has `limit` ids: powers of two below it."""
-    sizes = []
+    sizes: list[int] = []
     while (size := _FEWEST_IDS << len(sizes)) < limit:
         sizes.append(size)
     return tuple(sizes)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
-from .draft_prompts import PROMPTS
 from .errors import OptionError
 from .parity_text import TEXT
 
@@ -84,8 +83,7 @@ class Ranking:
         """
         backend = Tokenizer.from_str(tokenizer.json_text)
         if text is None:
-            said = (tokenizer.chat_template or "", TEXT, *PROMPTS)
-            used = _counted(backend, said)
+            used = _counted(backend, (tokenizer.chat_template or "", TEXT))
             counts: Counter[int] = Counter()
         else:
             used = counts = _counted(backend, _pieces(text))

@@ -53,7 +53,7 @@ class ModelFormats(FormatChoice):
 
 # Where the checkpoint has plain weights. A draft's are tried beside FAST_FORMATS.
 DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}
-FAST_FORMATS = (ModelFormats("int4_asym", "int4_asym", "int4_asym"), ModelFormats("int4", "int4", "int4"))
+FAST_FORMATS = ModelFormats("int4", "int4", "int4")
 DEFAULT_HEAD_FORMAT = "int8"
 
 
@@ -62,8 +62,8 @@ class ExportOptions:
     """Options of `export`.
 
     target, draft: weight formats of the two models; a target's part that is None follows the checkpoint's own blocks
-        (of a GGUF file), or DEFAULT_FORMATS where its weights are plain. A draft's takes these or some of
-        FAST_FORMATS, by what promises most tokens a second on a few prompts.
+        (of a GGUF file), or DEFAULT_FORMATS where its weights are plain. A draft's takes these or
+        FAST_FORMATS, by what promises more tokens a second on a few prompts.
     head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
         in the target's format, except for an output layer where another head_format is given.
     cache_dtype: "f16", "f32" or "int8", the type of the key and value caches.

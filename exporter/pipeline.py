@@ -10,7 +10,7 @@ from .adapters import with_adapters
 from .border import only_own_errors
 from .bundle import TOKENIZER
 from .checkpoint_check import check_checkpoint
-from .draft_export import check_vocabulary, export_draft
+from .draft_export import Vocabularies, draft_vocabularies, export_draft
 from .errors import TokenizerError
 from .head_export import HeadSummary, export_head
 from .heads import open_head, taps_of
@@ -88,6 +88,7 @@ class _Parts:
     head: HeadCheckpoint | None
     tokenizer: TokenizerInfo
     taps: tuple[int, ...]  # residual streams of the target that the head reads
+    vocabularies: Vocabularies  # that the draft may score
 
 
 def _load(
@@ -114,11 +115,12 @@ def _load(
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
+    vocabularies: Vocabularies = []
     if draft is not None:
         sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
         check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
-        check_vocabulary(options, tokenizer, models["draft"])
-    return _Parts(models, opened, tokenizer, taps)
+        vocabularies = draft_vocabularies(options, tokenizer, models["draft"])
+    return _Parts(models, opened, tokenizer, taps, vocabularies)
 
 
 def _write(
@@ -132,7 +134,14 @@ def _write(
     exported, entries = {"target": target}, {"target": model_entry(target, options)}
     if "draft" in parts.models:
         draft, trials = export_draft(
-            parts.models["draft"], target, entries["target"], tokenizer, folder, options=options, progress=progress
+            parts.models["draft"],
+            target,
+            entries["target"],
+            tokenizer,
+            folder,
+            vocabularies=parts.vocabularies,
+            options=options,
+            progress=progress,
         )
         exported["draft"], entries["draft"] = draft, replace(model_entry(draft, options), trials=trials)
     head_entry = head_summary = None

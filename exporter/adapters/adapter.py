@@ -171,7 +171,7 @@ def open_adapter(name: str) -> Adapter:
     if not (folder / _WEIGHTS).is_file():
         raise CheckpointError(f"{folder} has no {_WEIGHTS}; save the adapter with peft's save_pretrained")
     try:
-        file = safe_open(folder / _WEIGHTS, framework="pt")
+        file: Any = safe_open(folder / _WEIGHTS, framework="pt")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} cannot be read as safetensors: {error}") from error
     if not file.keys():

@@ -95,4 +95,4 @@ def _merged(weight: Array, change: Change, adapter: Adapter) -> Array:
         return weight
     rows = weight.T if change.is_transposed else weight
     rows = rows * (adapter.read_finite(change.magnitude) / np.linalg.norm(rows, axis=1))[:, None]
-    return rows.T if change.is_transposed else rows
+    return np.asarray(rows.T if change.is_transposed else rows)

@@ -33,9 +33,10 @@ Linear = Annotated[
 ]
 Embedding = Annotated[str | None, typer.Option(help=f"The same for the embedding; default: {_OWN} int8.")]
 LmHead = Annotated[str | None, typer.Option(help=f"The same for the output layer; default: {_OWN} int8.")]
-DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_OWN} int8.")]
-DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_OWN} int4.")]
-DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_OWN} int4.")]
+_FASTEST = "what promises most tokens a second"
+DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_FASTEST}.")]
+DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_FASTEST}.")]
+DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_FASTEST}.")]
 Head = Annotated[
     str | None,
     typer.Option(
@@ -47,10 +48,10 @@ HeadFormat = Annotated[
     typer.Option(help="Format of the head's matrices; default: int8, and what it shares with TARGET as it is there."),
 ]
 HeadVocab = Annotated[int | None, typer.Option(help="The head scores so many ids only; default: all.")]
-DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]
+DraftVocab = Annotated[int | None, typer.Option(help=f"The draft scores so many ids only; default: {_FASTEST}.")]
 DraftVocabText = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first."),
+    typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first N."),
 ]
 CacheType = Annotated[
     str, typer.Option(help="Type of keys and values in the caches: f16 or f32; int8, which is half of f16.")

@@ -70,7 +70,7 @@ def test_ids_are_ranked_by_stop_ids_built_in_text_and_number() -> None:
     text = byte_tokenizer().to_str()
     info = TokenizerInfo(text, 258, 256, (257,), None, add_bos=False, chat_template="é")
     ids = Ranking.of(info, None).ids
-    used = set(Tokenizer.from_str(text).encode("".join((TEXT, "é", *PROMPTS))).ids)
+    used = set(Tokenizer.from_str(text).encode(f"{TEXT}é").ids)
     assert ids[0] == 257
     assert set(ids[1 : 1 + len(used)]) == used
     assert list(ids[1 + len(used) :]) == sorted(set(range(257)) - used)
@@ -83,10 +83,10 @@ def test_the_fastest_of_what_was_tried_is_written(pair: tuple[str, str], tmp_pat
     draft = check_bundle(tmp_path / "out").models["draft"]
     tried = draft.trials
     assert [item.num_logits for item in tried[:5]] == [32, 64, 128, 256, 258]
-    assert [item.linear for item in tried] == ["int8"] * 5 + ["int4", "int4_asym"][: len(tried) - 5]
+    assert [item.linear for item in tried] == ["int8"] * 5 + ["int4"]
     assert [item.step_cost for item in tried[:5]] == sorted(item.step_cost for item in tried[:5])
     (chosen,) = (item for item in tried if item.is_chosen)
-    assert chosen.speedup == max(item.speedup for item in tried)
+    assert chosen.speedup >= 0.98 * max(item.speedup for item in tried)
     assert draft.num_logits == chosen.num_logits
     assert draft.formats.linear == chosen.linear
     assert result.models[1].parity is not None  # of what was chosen
