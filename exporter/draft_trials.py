@@ -11,6 +11,7 @@ from pilotfish.bindings import Model, PilotfishError
 from pilotfish.runtime.engine import Engine
 
 from .draft_prompts import PROMPTS
+from .errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +37,18 @@ class Answer:
 
 
 def open_bundle(folder: Path, max_positions: int) -> Engine:
-    """The bundle as it is, with room for all prompts at once."""
-    return Engine(folder, calibration="off", num_sequences=len(PROMPTS), max_context=min(_CONTEXT, max_positions))
+    """The bundle as it is, with room for all prompts at once.
+
+    Raises:
+        OptionError: no engine can open it here, so that nothing can be tried.
+    """
+    try:
+        return Engine(folder, calibration="off", num_sequences=len(PROMPTS), max_context=min(_CONTEXT, max_positions))
+    except PilotfishError as error:
+        raise OptionError(
+            f"the draft cannot be tried here: {error}; or say what trying would decide: --draft-linear, "
+            "--draft-embedding, --draft-lm-head and --draft-vocab (draft=FormatChoice(...), draft_vocab=)"
+        ) from error
 
 
 def answer_prompts(engine: Engine, progress: Progress) -> tuple[Answer, ...]:

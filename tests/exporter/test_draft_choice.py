@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import tiny_heads
 from tiny_bundles import CHAT_TEMPLATE, byte_tokenizer, save_checkpoint
 from tokenizers import Tokenizer
 
 from pilotfish import Engine
-from pilotfish.bindings import Model
-from pilotfish.exporter import ExportOptions, FormatChoice, check_bundle, draft_export, draft_speed, export
+from pilotfish.bindings import Model, UnsupportedError
+from pilotfish.exporter import (
+    ExportOptions,
+    FormatChoice,
+    check_bundle,
+    draft_export,
+    draft_speed,
+    draft_trials,
+    export,
+)
 from pilotfish.exporter.draft_prompts import PROMPTS
 from pilotfish.exporter.draft_speed import trial, verify_cost, vocabulary_sizes
 from pilotfish.exporter.draft_vocabulary import Ranking
+from pilotfish.exporter.errors import OptionError
 from pilotfish.exporter.parity_text import TEXT
 from pilotfish.exporter.tokenizer import TokenizerInfo
 from pilotfish.runtime.manifest import read_manifest
@@ -146,3 +156,22 @@ def test_a_target_without_answers_and_a_template_that_refuses_are_said(tmp_path:
     assert "target was not tried: the target has no answer to the built-in prompts" in messages
     draft = result.manifest.models["draft"]
     assert (draft.formats.linear, draft.trials) == ("int8", ())
+
+
+def test_a_draft_beside_a_head_is_tried_too(pair: tuple[str, str], tmp_path: Path) -> None:
+    head = tiny_heads.save_head(tmp_path / "head", *tiny_heads.medusa())
+    manifest = export(pair[0], tmp_path / "out", draft=pair[1], head=str(head), options=QUICK).manifest
+    assert manifest.head is not None
+    assert manifest.models["draft"].trials
+
+
+def test_where_nothing_can_be_tried_options_are_the_remedy(
+    pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise UnsupportedError("onnxruntime is not installed")
+
+    monkeypatch.setattr(draft_trials, "Engine", refuse)
+    with pytest.raises(OptionError, match=r"cannot be tried here: onnxruntime is not installed; .* --draft-vocab"):
+        export(pair[0], tmp_path / "out", draft=pair[1], options=QUICK)
+    assert not (tmp_path / "out").exists()
