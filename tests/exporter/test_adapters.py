@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from argparse import ArgumentParser
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 from tiny_models import save_model, tiny_config
 from transformers import AutoModelForCausalLM, GPT2Config
 
-from pilotfish.exporter import ExportError, ExportOptions, ModelFormats, export
+from pilotfish.exporter import ExportError, ExportOptions, ModelFormats, export, read_manifest
 from pilotfish.exporter.adapters import with_adapters
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from pilotfish.exporter.load import load_checkpoint
@@ -23,10 +24,13 @@ from pilotfish.exporter.prequantised import Method
 from pilotfish.exporter.progress import NoProgress
 from pilotfish.exporter.reference_model import torch_logits
 from pilotfish.exporter.trace import build_on_meta
+from pilotfish.runtime.cli.optimum_command import PilotfishExportCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from command_line import CommandLine
 
 IDS = [7, 20, 100, 33, 65, 10, 250, 3]
 Q_PROJ, DOWN_PROJ, EMBEDDING = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj", "model.embed_tokens"
@@ -248,3 +252,14 @@ def test_quantised_bases_are_refused(base: Path) -> None:
         with_adapters(file, ["any"], NoProgress())
     with pytest.raises(UnsupportedModelError, match="base is quantised already, and an adapter is merged before"):
         with_adapters(replace(checkpoint, prequantised=Method("gptq", 4)), ["any"], NoProgress())
+
+
+def test_the_commands_take_adapters(base: Path, tmp_path: Path, cli: CommandLine) -> None:
+    adapters = [save_adapter(tmp_path / name, pair(Q_PROJ, 64, 64)) for name in ("one", "two")]
+    given = [part for adapter in adapters for part in ("--adapter", adapter)]
+    finished = cli("export", base, *given, "--no-parity", "--out", tmp_path / "out")
+    assert finished.exit_code == 0, finished.err
+    assert "base + one + two" in read_manifest(tmp_path / "out").models["target"].source.id
+    parser = ArgumentParser()
+    PilotfishExportCommand.parse_args(parser)
+    assert parser.parse_args(["-m", str(base), *given, "out"]).adapter == adapters

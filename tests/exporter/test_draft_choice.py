@@ -33,6 +33,8 @@ from pilotfish.runtime.manifest import read_manifest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from command_line import CommandLine
+
 NAMES = ("int4", "int4", "int4")
 QUICK = ExportOptions(parity=False)
 ALL_PINNED = FormatChoice("int8", "int4", "int4")
@@ -122,11 +124,16 @@ def guessed(engine: Engine) -> tuple[int, int]:
 
 
 @pytest.mark.usefixtures("few_ids")
-def test_options_pin_what_they_name(pair: tuple[str, str], tmp_path: Path) -> None:
+def test_options_pin_what_they_name(pair: tuple[str, str], tmp_path: Path, cli: CommandLine) -> None:
     options = replace(QUICK, draft=FormatChoice(linear="f16"), draft_vocab=40)
     tried = export(pair[0], tmp_path / "out", draft=pair[1], options=options).manifest.models["draft"].trials
     assert {item.num_logits for item in tried} == {40}
     assert {item.linear for item in tried} == {"f16"}
+    (prompts := tmp_path / "prompts").write_text('{"prompt": "a", "category": "chat"}', encoding="utf-8")
+    short = ("--new-tokens", "4", "--pass-repeats", "1", "--max-context", "64")
+    finished = cli("evaluate-draft", tmp_path / "out", "--prompts", prompts, *short)
+    assert finished.exit_code == 0, finished.err
+    assert "drafts that its export tried" in finished.out
     (text := tmp_path / "text").write_text("zebra " * 9, encoding="utf-8")
     options = replace(QUICK, draft=ALL_PINNED, draft_vocab_text=text)
     result = export(pair[0], tmp_path / "text_out", draft=pair[1], options=options)
