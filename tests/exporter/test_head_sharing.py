@@ -136,4 +136,4 @@ def test_vocabularies_that_are_refused(target: HeadTarget, tmp_path: Path) -> No
         replace(F32, head_vocab=0)
     (text := tmp_path / "text").touch()
     with pytest.raises(OptionError, match="but no draft is exported, nor a head with head_vocab ids"):
-        export_onto(target, head, tmp_path / "c", replace(F32, draft_vocab_text=text))
+        replace(F32, draft_vocab_text=text).check_parts(has_draft=False, has_head=True)
