@@ -60,7 +60,8 @@ def check_checkpoint(checkpoint: Checkpoint, *, uses_mtp: bool, ignore_unused: b
                 f"{checkpoint.id} has {found}, which is not equal to {twin} although its configuration ties both "
                 "(set tie_word_embeddings to false in its config.json if both are meant)"
             )
-    if (adapter := beside_adapter(checkpoint.path)) is not None:
+    merged = {adapter.path.resolve() for adapter in checkpoint.adapters}
+    if checkpoint.path.resolve() not in merged and (adapter := beside_adapter(checkpoint.path)) is not None:
         problems.append(adapter)
     if problems and not ignore_unused:
         raise UnusedTensorError(f"{problems[0]}; to export without: --ignore-unused, ignore_unused=True")

@@ -133,7 +133,10 @@ def check_values(config: PretrainedConfig, where: str) -> None:
 def beside_adapter(folder: Path) -> str | None:
     """What is wrong where an adapter lies in the folder of a whole model; None if there is none."""
     if (folder / _ADAPTER).is_file() and (folder / "config.json").is_file():
-        return f"{folder} has an adapter ({_ADAPTER}) beside its model, which is not merged into it"
+        return (
+            f"{folder} has an adapter ({_ADAPTER}) beside its model, which is not merged into it (--adapter {folder} "
+            "merges it)"
+        )
     return None
 
 
@@ -149,10 +152,7 @@ def _check_rope(parameters: object, where: str) -> None:
 def _adapter_message(folder: Path) -> str:
     adapter = _json_object(folder / _ADAPTER)
     kind, base = adapter.get("peft_type", "LoRA"), adapter.get("base_model_name_or_path") or "its base model"
-    return (
-        f"{folder} is an adapter alone ({kind}): merge it into its base, {base}, with peft's merge_and_unload(), and "
-        "export the result"
-    )
+    return f"{folder} is an adapter alone ({kind}): export its base, {base}, with --adapter {folder} (adapters=)"
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 
 from .errors import OptionError
+from .parity_text import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from .tokenizer import TokenizerInfo
@@ -61,20 +62,53 @@ def most_frequent_ids(tokenizer: TokenizerInfo, num_ids: int, text: Path) -> Dra
     Raises:
         OptionError: a file that cannot be read or has no text.
     """
-    backend = Tokenizer.from_str(tokenizer.json_text)
+    return Ranking.of(tokenizer, text).first(num_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All ids of a tokenizer in the order in which a smaller output layer wants them."""
+
+    ids: tuple[int, ...]
+    counts: Counter[int]  # of a text file's tokens; empty: the order does not come from one
+
+    @classmethod
+    def of(cls, tokenizer: TokenizerInfo, text: Path | None) -> Ranking:
+        """The stop ids, the most frequent tokens of a text file, then the lowest ids.
+
+        text: None takes what a chat template writes and a built-in text.
+
+        Raises:
+            OptionError: a file that cannot be read or has no text.
+        """
+        backend = Tokenizer.from_str(tokenizer.json_text)
+        if text is None:
+            used = _counted(backend, (tokenizer.chat_template or "", TEXT))
+            counts: Counter[int] = Counter()
+        else:
+            used = counts = _counted(backend, _pieces(text))
+            if not counts:
+                raise OptionError(f"draft_vocab_text {text} has no text to count tokens in")
+        by_frequency = sorted(range(tokenizer.size), key=lambda token: (-used[token], token))
+        return cls(tuple(dict.fromkeys([*tokenizer.eos_ids, *by_frequency])), counts)
+
+    def first(self, num_ids: int) -> DraftVocabulary:
+        """A vocabulary of the first so many of them."""
+        chosen = self.ids[:num_ids]
+        covered = sum(self.counts[token] for token in chosen) / self.counts.total() if self.counts else None
+        return DraftVocabulary(tuple(sorted(chosen)), covered)
+
+
+def _counted(backend: Tokenizer, text: Iterable[str]) -> Counter[int]:
     counts: Counter[int] = Counter()
     pieces: list[str] = []
-    for piece in _pieces(text):
+    for piece in text:
         pieces.append(piece)
         if len(pieces) == _PIECES_TOGETHER:
             _count(backend, pieces, counts)
             pieces = []
     _count(backend, pieces, counts)
-    if not counts:
-        raise OptionError(f"draft_vocab_text {text} has no text to count tokens in")
-    by_frequency = sorted(range(tokenizer.size), key=lambda token: (-counts[token], token))
-    chosen = list(dict.fromkeys([*tokenizer.eos_ids, *by_frequency]))[:num_ids]
-    return DraftVocabulary(tuple(sorted(chosen)), sum(counts[token] for token in chosen) / counts.total())
+    return counts
 
 
 def _count(backend: Tokenizer, pieces: list[str], counts: Counter[int]) -> None:

@@ -12,6 +12,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTraine
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import smollm2
+from .adapters import AdaptedSource, Adapter
 from .config_check import QUANTISED_KEYS, check_named, check_values, quantisation, read_config_json
 from .errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from .files import sha256_of
@@ -42,18 +43,26 @@ class Checkpoint:
     sha256: str | None  # of the single weights file, None for a sharded checkpoint
     prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
     is_text_part: bool = False  # of a model with parts for images or sound, which are left out
+    adapters: tuple[Adapter, ...] = ()  # that are merged into it, in this order
 
     def source(self, model: PreTrainedModel) -> CheckpointSource:
         """Opens the tensors under the names of `model`'s state dict.
 
         Raises:
-            CheckpointError: the file is not readable.
+            CheckpointError: the file is not readable, or an adapter is of another model.
+            UnsupportedModelError: an adapter that cannot be merged.
         """
         if self.path.is_file():
             return GgufSource(self.path, model)
         folder = SafetensorsSource(self.path)
         folder.rename(model_names(model, folder.names(), is_text_part=self.is_text_part))
-        return folder if self.prequantised is None else PrequantisedSource(folder, self.prequantised)
+        source: CheckpointSource = folder
+        if self.prequantised is not None:
+            source = PrequantisedSource(folder, self.prequantised)
+        for adapter in self.adapters:
+            base = self.id.partition(" + ")[0]
+            source = AdaptedSource(source, adapter, model, base, is_text_part=self.is_text_part)
+        return source
 
     def second_reading(self) -> SecondReading | None:
         """The model read by another way than `source` does, where there is one: for GGUF files of known kinds."""

@@ -10,6 +10,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pilotfish.runtime.manifest import DraftTrial  # noqa: TC001 - get_type_hints reads it
+
 from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
 from .errors import BundleCorruptError, BundleVersionError
 from .weights import StoredTensor  # noqa: TC001 - get_type_hints reads it
@@ -104,6 +106,7 @@ class ModelEntry:
     taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
     tap_reference: TapReference | None = None
     lowered: LoweredEntry | None = None  # None: five nodes a layer, all of them ours
+    trials: tuple[DraftTrial, ...] = ()  # of a draft; empty: there was nothing to choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +158,9 @@ class Manifest:
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
         fields = dataclasses.asdict(self)
         for model in fields["models"].values():
-            if model["lowered"] is None:
-                del model["lowered"]
+            for name, left_out in (("lowered", None), ("trials", ())):
+                if model[name] == left_out:
+                    del model[name]
         text = json.dumps(head | fields, indent=1, ensure_ascii=False)
         return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 

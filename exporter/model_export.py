@@ -129,8 +129,7 @@ def export_model(
     )
     if not options.parity:
         return exported
-    progress.stage(f"compare {name} with torch", NUM_STEPS)
-    return _compared(exported, tokenizer, options, progress)
+    return compared(exported, tokenizer, options, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +170,15 @@ def _trace_and_fuse(
     return _Fused(module, source, formats.decisions(plan), graph, plan)
 
 
-def _compared(
+def compared(
     exported: ExportedModel, tokenizer: TokenizerInfo, options: ExportOptions, progress: Progress
 ) -> ExportedModel:
-    """With what a comparison with torch says."""
+    """With what a comparison with torch says.
+
+    Raises:
+        ParityError: the graph differs from torch.
+    """
+    progress.stage(f"compare {exported.graph_path.stem} with torch", NUM_STEPS)
     found = check_parity(
         exported.graph_path,
         exported.weights_path,

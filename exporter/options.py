@@ -33,6 +33,10 @@ class FormatChoice:
             if value is not None and value not in FORMATS:
                 raise OptionError(f"{part} format is {value!r}; choose one of {', '.join(FORMATS)}")
 
+    def of_matrix(self, name: str) -> str | None:
+        """The format of a stored matrix by its name."""
+        return getattr(self, name if name in PARTS else "linear")  # type: ignore[no-any-return]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFormats(FormatChoice):
@@ -47,8 +51,9 @@ class ModelFormats(FormatChoice):
         return str(getattr(self, part))
 
 
-# Where the checkpoint has plain weights. A draft is mostly its vocabulary matrix.
+# Where the checkpoint has plain weights. A draft's are tried beside FAST_FORMATS.
 DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}
+FAST_FORMATS = ModelFormats("int4", "int4", "int4")
 DEFAULT_HEAD_FORMAT = "int8"
 
 
@@ -56,14 +61,16 @@ DEFAULT_HEAD_FORMAT = "int8"
 class ExportOptions:
     """Options of `export`.
 
-    target, draft: weight formats of the two models; a part that is None follows the checkpoint's own blocks (of a
-        GGUF file), or DEFAULT_FORMATS where its weights are plain.
+    target, draft: weight formats of the two models; a target's part that is None follows the checkpoint's own blocks
+        (of a GGUF file), or DEFAULT_FORMATS where its weights are plain. A draft's takes these or
+        FAST_FORMATS, by what promises more tokens a second on a few prompts.
     head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
         in the target's format, except for an output layer where another head_format is given.
     cache_dtype: "f16", "f32" or "int8", the type of the key and value caches.
-    draft_vocab, head_vocab: the draft, and the head, scores so many ids only; None scores all.
-    draft_vocab_text: a text file whose most frequent tokens these ids are; None takes the first ids, as byte-pair
-        tokenizers number tokens by frequency.
+    draft_vocab, head_vocab: the draft, and the head, scores so many ids only. None: of a draft as many as promise most
+        tokens a second, of a head all.
+    draft_vocab_text: a text file whose most frequent tokens these ids are; None takes those of a built-in text and the
+        first ids, as byte-pair tokenizers number tokens by frequency.
     max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
     tokenizer: folder or hub id to take the tokenizer from instead of the target's own.
     parity: compare the exported graphs with torch and fail over tolerance.
@@ -97,10 +104,6 @@ class ExportOptions:
         for name, value in (("draft_vocab", self.draft_vocab), ("head_vocab", self.head_vocab)):
             if value is not None and value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1")
-        if self.draft_vocab_text is not None and self.draft_vocab is self.head_vocab is None:
-            raise OptionError(
-                f"draft_vocab_text is {self.draft_vocab_text}, but neither draft_vocab nor head_vocab says how many ids"
-            )
         if self.max_positions is not None and self.max_positions < 1:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
         if self.draft_vocab_text is not None and not self.draft_vocab_text.is_file():
@@ -121,3 +124,7 @@ class ExportOptions:
             for name, value in about.items():
                 if value is not None and not is_there:
                     raise OptionError(f"{name} is {value}, but no {part} is exported; give one or leave it out")
+        if self.draft_vocab_text is not None and not has_draft and self.head_vocab is None:
+            raise OptionError(
+                f"draft_vocab_text is {self.draft_vocab_text}, but no draft is exported, nor a head with head_vocab ids"
+            )

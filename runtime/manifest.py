@@ -45,6 +45,28 @@ class TokenizerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftTrial:
+    """Formats and a vocabulary that the export considered for a draft, and what they promised."""
+
+    linear: str
+    embedding: str
+    lm_head: str
+    num_logits: int
+    """Token ids that it scores."""
+    step_cost: float
+    """Time of a pass over one token, of one of the target's."""
+    agreement: float
+    """Share of the target's tokens that it guesses, on the export's prompts."""
+    chain: int
+    """Tokens to draft a round."""
+    acceptance_length: float
+    """Tokens a round, the target's own included."""
+    speedup: float
+    """Expected speed, of plain decoding's."""
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """A model of the bundle."""
 
@@ -66,6 +88,8 @@ class ModelEntry:
     """That ONNX Runtime runs for the model; empty: all nodes are pilotfish's."""
     unfused: tuple[str, ...] = ()
     """What is not fused, and why."""
+    trials: tuple[DraftTrial, ...] = ()
+    """Of a draft, what the export tried; empty where it had nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +237,23 @@ def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
         formats=dict(entry["formats"]),
         mixture={str(name): float(share) for name, share in entry.get("mixture", {}).items()},
         num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
+        trials=tuple(_parse_trial(trial) for trial in entry.get("trials", ())),
         **_parse_lowered(entry.get("lowered")),
+    )
+
+
+def _parse_trial(entry: dict[str, Any]) -> DraftTrial:
+    return DraftTrial(
+        linear=str(entry["linear"]),
+        embedding=str(entry["embedding"]),
+        lm_head=str(entry["lm_head"]),
+        num_logits=int(entry["num_logits"]),
+        step_cost=float(entry["step_cost"]),
+        agreement=float(entry["agreement"]),
+        chain=int(entry["chain"]),
+        acceptance_length=float(entry["acceptance_length"]),
+        speedup=float(entry["speedup"]),
+        is_chosen=bool(entry["is_chosen"]),
     )
 
 

@@ -23,6 +23,7 @@ from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, f
 from .arguments import Json
 from .bars import passing_bar
 from .console import note, note_device, show, write_json
+from .draft_trials import show_trials
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
 from .pages import PageFlags
@@ -149,6 +150,9 @@ def _evaluate(
     engine: Engine, bundle: str, prompts: str, common: GenerateKeywords, pass_repeats: int
 ) -> tuple[dict[str, Any], dict[str, tuple[SourceScores, ...]]]:
     """The numbers for --json, and the scores of each source in all its shapes."""
+    for model in engine.manifest.models:
+        if model.trials:
+            show_trials(f"{bundle}: drafts that its export tried", model.trials)
     sources = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
     if not sources:
         raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")

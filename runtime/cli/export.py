@@ -20,6 +20,10 @@ from .signals import signals_exit
 Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="Hub id, folder with safetensors, or .gguf file; smollm2: the default.")
 ]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option(metavar="DIR", help="Folder with a LoRA adapter to merge into TARGET; may be given again, in order."),
+]
 Draft = Annotated[str | None, typer.Option(help="The draft, given as TARGET is.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write the bundle to.")]
 _OWN = "the blocks of a GGUF file as they are, else"  # what a format is if it is not given
@@ -29,9 +33,10 @@ Linear = Annotated[
 ]
 Embedding = Annotated[str | None, typer.Option(help=f"The same for the embedding; default: {_OWN} int8.")]
 LmHead = Annotated[str | None, typer.Option(help=f"The same for the output layer; default: {_OWN} int8.")]
-DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_OWN} int8.")]
-DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_OWN} int4.")]
-DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_OWN} int4.")]
+_FASTEST = "what promises most tokens a second"
+DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_FASTEST}.")]
+DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_FASTEST}.")]
+DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_FASTEST}.")]
 Head = Annotated[
     str | None,
     typer.Option(
@@ -43,10 +48,10 @@ HeadFormat = Annotated[
     typer.Option(help="Format of the head's matrices; default: int8, and what it shares with TARGET as it is there."),
 ]
 HeadVocab = Annotated[int | None, typer.Option(help="The head scores so many ids only; default: all.")]
-DraftVocab = Annotated[int | None, typer.Option(help="The draft scores so many ids only; default: all.")]
+DraftVocab = Annotated[int | None, typer.Option(help=f"The draft scores so many ids only; default: {_FASTEST}.")]
 DraftVocabText = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first."),
+    typer.Option(metavar="FILE", help="These ids, and the head's, are a text's most frequent; default: the first N."),
 ]
 CacheType = Annotated[
     str, typer.Option(help="Type of keys and values in the caches: f16 or f32; int8, which is half of f16.")
@@ -67,6 +72,7 @@ def export(
     out_dir: Out,
     *,
     draft: Draft = None,
+    adapter: Adapter = None,
     linear: Linear = None,
     embedding: Embedding = None,
     lm_head: LmHead = None,
@@ -109,7 +115,9 @@ def export(
             ignore_unused=ignore_unused,
         )
         with signals_exit(), ExportBars() as bars:
-            result = exporter.export(target, out_dir, draft=draft, head=head, options=options, progress=bars)
+            result = exporter.export(
+                target, out_dir, draft=draft, head=head, adapters=adapter or (), options=options, progress=bars
+            )
     except exporter.ExportError as error:
         raise InvalidArgumentError(str(error)) from error
     show_result(result)

@@ -11,6 +11,7 @@ from pilotfish.runtime.memory import format_bytes
 
 from .bars import Bars
 from .console import note, out, show, table
+from .draft_trials import show_trials
 from .mixture import describe_shares
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def show_result(result: ExportResult) -> None:
     out().print(table(str(result.folder), header, rows))
     for warning in result.warnings:
         note(f"warning: {warning}")
+    _show_trials(result)
     for model in result.models:
         _show_formats(model)
         _show_scored(model.name, model)
@@ -67,6 +69,12 @@ def show_result(result: ExportResult) -> None:
         _show_losses(model)
     if result.head is not None:
         _show_parity("head", result.head)
+
+
+def _show_trials(result: ExportResult) -> None:
+    draft = result.manifest.models.get("draft")
+    if draft is not None and draft.trials:
+        show_trials("drafts that were tried", draft.trials)
 
 
 def _show_formats(model: ModelSummary) -> None:

@@ -60,6 +60,8 @@ def _declare(parser: ArgumentParser, name: str, hint: Any, default: Any) -> None
         given |= {"dest": name}
     if kind is bool:
         given |= {"action": "store_true"}
+    elif typing.get_origin(kind) is list:
+        given |= {"type": typing.get_args(kind)[0], "metavar": option.metavar, "action": "append"}
     else:
         given |= {"type": kind, "metavar": option.metavar}
     if default is inspect.Parameter.empty:

@@ -274,5 +274,6 @@ def test_a_text_without_tokens_is_refused(family_checkpoints: dict[str, Path], t
         given = {"draft_vocab": 8, "draft_vocab_text": tmp_path / name}
         with pytest.raises(ExportError, match=message):
             export(llama, tmp_path / "out", draft=llama, options=ExportOptions(parity=False, **given))
-    with pytest.raises(ExportError, match="says how many"):
-        ExportOptions(draft_vocab_text=tmp_path / "empty.txt")
+    options = ExportOptions(draft_vocab_text=tmp_path / "empty.txt")
+    with pytest.raises(ExportError, match=r"empty.txt, but no draft is exported, nor a head with head_vocab ids"):
+        export(llama, tmp_path / "out", options=options)

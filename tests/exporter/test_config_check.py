@@ -155,7 +155,7 @@ def test_what_is_no_configuration(text: str, model: Path, config: dict[str, Any]
 def test_an_adapter_alone_names_its_base(tmp_path: Path) -> None:
     text = json.dumps({"peft_type": "LORA", "base_model_name_or_path": "some/base"})
     (tmp_path / "adapter_config.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"is an adapter alone \(LORA\): merge it into its base, some/base"):
+    with pytest.raises(CheckpointError, match=r"adapter alone \(LORA\): export its base, some/base, with --adapter"):
         load_checkpoint(str(tmp_path))
 
 
