@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pilotfish.bindings import InvalidArgumentError
 
 from .admission import POLL_SECONDS, Place
+from .results import never_begun
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,9 +35,12 @@ class AsyncTokenStream(AsyncIterator["Event"]):
     leaving its ``async with`` block or dropping it do.
     """
 
-    def __init__(self, prepare: Callable[[], Callable[[], TokenStream]], admission: Admission) -> None:
+    def __init__(
+        self, prepare: Callable[[], Callable[[], TokenStream]], admission: Admission, *, num_prompt_tokens: int
+    ) -> None:
         """``prepare`` gives what reserves the cache blocks; both are called in a worker thread."""
         self._prepare = prepare
+        self._num_prompt_tokens = num_prompt_tokens
         self._opening: Callable[[], TokenStream] | None = None
         self._admission = admission
         self._stream: TokenStream | None = None
@@ -68,14 +72,17 @@ class AsyncTokenStream(AsyncIterator["Event"]):
     async def result(self) -> Result:
         """Run to the end and return the whole generation, events that were already taken included.
 
+        One that was cancelled in the engine's queue has no tokens.
+
         Raises:
-            InvalidArgumentError: it was closed, or cancelled in the engine's queue, before it began.
+            InvalidArgumentError: it was closed before it began.
         """
         async for _ in self:
             pass
         if self._stream is None:
-            end = "closed" if self._is_closed else "cancelled"
-            raise InvalidArgumentError(f"the stream was {end} before it began: it has no result")
+            if not self._is_closed:
+                return never_begun(self._num_prompt_tokens)
+            raise InvalidArgumentError("the stream was closed before it began: it has no result")
         return self._stream.result()
 
     def cancel(self) -> None:

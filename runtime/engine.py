@@ -469,7 +469,7 @@ class Engine:
         self._prompt_array(ids)  # what is wrong with the arguments shows here, not at the first event
         self._request_for(with_special_stops(options, self._tokenizer.special_ids))
         prepare = partial(self._prepared, ids, options, num_dropped, keeps_thread=False)
-        return AsyncTokenStream(prepare, self._admission)
+        return AsyncTokenStream(prepare, self._admission, num_prompt_tokens=len(ids))
 
     def _request_for(self, options: GenerateOptions, mask: Mask | None = None) -> RequestOptions:
         return options.to_request(

@@ -156,6 +156,22 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
     return Round(**(decision._asdict() | {"reason": decision.reason.name.lower()}), num_tokens=num_tokens)
 
 
+def never_begun(num_prompt_tokens: int) -> Result:
+    """Of a generation that was cancelled while it waited for room."""
+    counters = dict.fromkeys(("num_new_tokens", "num_rounds", "num_drafted", "num_accepted"), 0)
+    times = dict.fromkeys(("prefill_seconds", "draft_seconds", "verify_seconds", "other_seconds"), 0.0)
+    stats = Stats(
+        num_prompt_tokens,
+        **counters,
+        **times,
+        num_prefilled_target=0,
+        num_prefilled_draft=0,
+        seed=0,
+        lossy=False,
+    )
+    return Result(text="", token_ids=(), finish_reason="cancelled", stats=stats)
+
+
 def stats_from(counters: RequestStats, seed: int) -> Stats:
     """The C counters as users see them."""
     return Stats(**asdict(counters), seed=seed)

@@ -189,10 +189,13 @@ def test_a_waiting_stream_can_be_ended_by_another_task(engine: Engine, end: str)
         await asyncio.to_thread(wait_until, lambda: num_waiting(engine) == 1)
         if end == "cancel":
             waiting.cancel()
+            result = await task
+            assert (result.token_ids, result.finish_reason) == ((), "cancelled")
+            assert result.stats.num_prompt_tokens == len(PROMPT)
         else:
             await waiting.aclose()
-        with pytest.raises(InvalidArgumentError, match="before it began: it has no result"):
-            await task
+            with pytest.raises(InvalidArgumentError, match="closed before it began: it has no result"):
+                await task
         assert num_waiting(engine) == 0
 
     with engine.stream(PROMPT, **OPTIONS):
