@@ -11,7 +11,8 @@ from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
 from .errors import UnsupportedModelError
 from .finite import read_finite, read_finite_blocks
 from .packing import interleave, pack, pack_float, padded
-from .quantise import Quantised, quantise
+from .quantise import Quantised, quantise, quantise_strip
+from .strips import in_strips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .sources import WeightSource
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_CHUNK_ROWS = 4096  # bounds the f32 temporaries of quantisation; a multiple of two tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +97,38 @@ def read_vector(vector: Vector, source: WeightSource) -> Array:
 
 
 def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
-    """The packed bytes of a matrix, some thousand rows at a time."""
-    if weight.format in ("f16", "f32"):
+    """The packed bytes of a matrix, some rows at a time."""
+    kind = weight.format
+    if kind in ("f16", "f32"):
         rows = _read_rows(weight, source)
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
+        yield from in_strips(lambda start, end: pack_float(rows[start:end], kind), *rows.shape)
         return
     if weight.in_features % BLOCK_COLUMNS:
         columns = f"{weight.sources[0]} has {weight.in_features} columns"
         raise UnsupportedModelError(f"{columns}; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16")
-    for chunk in quantised_chunks(weight, source):
-        yield pack(chunk, weight.format)
-
-
-def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
-    """The integers of a low-bit matrix in stored row order; blocks whose integers it holds are taken over."""
-    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
-    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
-    if any(found is not None for found in blocks):
-        pairs = zip(weight.sources, blocks, strict=True)
-        parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
-        offsets = [part.offset for part in parts if part.offset is not None]
-        yield Quantised(
-            _arranged(weight, [part.codes for part in parts]),
-            _scaled(weight, _arranged(weight, [part.scale for part in parts])),
-            _scaled(weight, _arranged(weight, offsets)) if offsets else None,
-        )
+    blocks = _stored_blocks(weight, source)
+    if blocks is not None:
+        shape = blocks.codes.shape
+        yield from in_strips(lambda start, end: pack(blocks.rows(start, end), kind), *shape)
         return
     rows = _read_rows(weight, source)
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
+    yield from in_strips(lambda start, end: pack(quantise_strip(rows[start:end], kind), kind), *rows.shape)
+
+
+def _stored_blocks(weight: PackedWeight, source: WeightSource) -> Quantised | None:
+    """The integers of a low-bit matrix in stored row order, if the format holds those of some part as they are."""
+    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
+    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
+    if all(found is None for found in blocks):
+        return None
+    pairs = zip(weight.sources, blocks, strict=True)
+    parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
+    offsets = [part.offset for part in parts if part.offset is not None]
+    return Quantised(
+        _arranged(weight, [part.codes for part in parts]),
+        _scaled(weight, _arranged(weight, [part.scale for part in parts])),
+        _scaled(weight, _arranged(weight, offsets)) if offsets else None,
+    )
 
 
 def _read_rows(weight: PackedWeight, source: WeightSource) -> Array:
