@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .heads import HeadCheckpoint, HeadModel, TargetParts
     from .model_export import ExportedModel
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 4  # target graph, head's graphs, torch with the stored integers, torch with the original weights

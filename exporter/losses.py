@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .passes import PackedWeight, Plan
     from .sources import WeightSource
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _SAMPLED_ROWS = 1024  # of each matrix, its first

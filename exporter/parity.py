@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .manifest import TapReference
     from .passes import Plan
     from .sources import WeightSource
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 3  # graph, torch with the stored integers, torch with the original weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,10 @@ from .model_entry import model_entry
 from .model_export import ModelSummary, export_model, model_summary
 from .options import ExportOptions
 from .output_folder import check_output, new_folder, remove_abandoned
+from .package_versions import package_versions
 from .pair import check_pair
 from .progress import NoProgress, Progress
+from .weights_file import JOURNAL
 
 if TYPE_CHECKING:
     from .heads.checkpoint import HeadCheckpoint
@@ -139,11 +140,22 @@ def _write(
     progress.stage("write manifest", 1)
     entry = _tokenizer_entry(folder, tokenizer)
     manifest = Manifest(
-        _versions(), entry, tokenizer.chat_template, models, head_entry, tool_template=tokenizer.tool_template
+        package_versions(), entry, tokenizer.chat_template, models, head_entry, tool_template=tokenizer.tool_template
     )
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    _remove_journals(folder, manifest)
     progress.advance()
     return manifest, tuple(model_summary(name, model, models[name]) for name, model in exported.items()), head_summary
+
+
+def _remove_journals(folder: Path, manifest: Manifest) -> None:
+    """Also weights files of a killed export that this one has no use for."""
+    used = {entry.weights.file for entry in [*manifest.models.values(), manifest.head] if entry is not None}
+    for journal in folder.glob(f"*{JOURNAL}"):
+        journal.unlink()
+        weights = journal.with_suffix(".bin")
+        if weights.name not in used:
+            weights.unlink(missing_ok=True)
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:
@@ -172,14 +184,3 @@ def _tokenizer_entry(folder: Path, tokenizer: TokenizerInfo) -> TokenizerEntry:
         pad_id=tokenizer.pad_id,
         add_bos=tokenizer.add_bos,
     )
-
-
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in ("pilotfish", "torch", "transformers", "onnx-ir", "onnxscript")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # pilotfish run from its source folders
-        return "source"

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
+from .contract import BLOCK_COLUMNS
 from .errors import UnsupportedModelError
 from .finite import read_finite, read_finite_blocks
-from .packing import interleave, pack, pack_float, padded
+from .packing import interleave, pack, pack_float
 from .quantise import Quantised, quantise, quantise_strip
 from .strips import in_strips
+from .weights_file import StoredTensor, WeightsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from .passes import PackedWeight, Plan, Vector
+    from .progress import Progress
     from .sources import WeightSource
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """One entry of the manifest's tensor table."""
-
-    name: str
-    dtype: str  # "u8" or "f32"
-    shape: tuple[int, ...]
-    offset: int  # in the weights file, a multiple of contract.TENSOR_ALIGNMENT
-    bytes: int
 
 
 def write_weights(
@@ -40,23 +31,35 @@ def write_weights(
     source: WeightSource,
     tables: dict[str, Array],
     path: Path,
-    advance: Callable[[], None],
+    progress: Progress,
     *,
+    origin: str | None = None,
     elsewhere: Container[str] = (),
 ) -> tuple[StoredTensor, ...]:
-    """Writes the weights file, without the tensors that are `elsewhere`; calls `advance` after each of all.
+    """Writes the weights file, without the tensors that are `elsewhere`; `progress` advances after each of all.
+
+    origin: what tells this checkpoint and these packages from others; what a killed export has packed of the same is
+        kept, and `progress` is told. None: all is packed.
 
     Raises:
         CheckpointError: the source lacks a tensor, or has one with a value that is no number.
         UnsupportedModelError: a matrix that low-bit blocks cannot hold.
     """
     stored: list[StoredTensor] = []
-    with path.open("wb") as file:
+    with WeightsFile(path, None if origin is None else _content(plan, tables, origin)) as file:
+        if file.num_kept:
+            progress.note(f"{path.name}: {file.num_kept} tensors are kept, which an export that was killed had packed")
         for name, parts in _tensors(plan, source, tables):
             if name not in elsewhere:
-                stored.append(_append(file, name, parts))
-            advance()
+                stored.append(file.add(name, parts))
+            progress.advance()
     return tuple(stored)
+
+
+def _content(plan: Plan, tables: dict[str, Array], origin: str) -> str:
+    """All that decides about the bytes of a weights file."""
+    hashes = {name: hashlib.sha256(np.ascontiguousarray(table)).hexdigest() for name, table in tables.items()}
+    return repr((origin, plan.weights, plan.vectors, hashes))
 
 
 def count_tensors(plan: Plan) -> int:
@@ -71,19 +74,6 @@ def _tensors(plan: Plan, source: WeightSource, tables: dict[str, Array]) -> Iter
         yield vector.name, iter([read_vector(vector, source)])
     for name, table in tables.items():
         yield name, iter([table])
-
-
-def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
-    file.write(b"\0" * (padded(file.tell(), TENSOR_ALIGNMENT) - file.tell()))
-    offset = file.tell()
-    shape: tuple[int, ...] = ()
-    dtype = "u8"
-    for part in parts:
-        file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-        dtype = "f32" if part.dtype == np.float32 else "u8"
-        shape = part.shape
-    size = file.tell() - offset
-    return StoredTensor(name, dtype, shape if dtype == "f32" else (size,), offset, size)
 
 
 def read_vector(vector: Vector, source: WeightSource) -> Array:
