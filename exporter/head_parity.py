@@ -9,7 +9,8 @@ import torch
 
 from .contract import aux_hidden
 from .heads.torch_heads import TorchHead
-from .parity import Parity, check_integers, compare, graph_outputs, run_rows
+from .logits import compare
+from .parity import Parity, check_integers, graph_outputs, run_rows
 from .reference_model import StoredWeights
 
 if TYPE_CHECKING:

@@ -165,6 +165,7 @@ class StoredWeights:
 
     def _matrix(self, weight: PackedWeight) -> Array:
         if self._last is None or self._last[0] != weight:
+            self._last = None  # not two at a time
             packed = self._bytes(weight.name)
             self._last = (weight, unpack(packed, weight.out_features, weight.in_features, weight.format))
         return self._last[1]
