@@ -187,12 +187,14 @@ def _clear(partial: Path, out: Path) -> list[str]:
 def _take_over(out: Path, folder: Path) -> None:
     """Moves the weights files of killed exports that have a journal into `folder`, and removes what else these left."""
     for partial in _abandoned(out):
-        for journal in partial.glob(_JOURNALS):
+        journals = list(partial.glob(_JOURNALS))
+        for journal in journals:
             weights = journal.with_suffix(".bin")
             if weights.exists() and not (folder / weights.name).exists():
                 weights.rename(folder / weights.name)
                 journal.rename(folder / journal.name)
-        shutil.rmtree(partial, ignore_errors=True)
+        if journals:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _move(folder: Path, out: Path) -> None:

@@ -107,6 +107,8 @@ class ShardFile:
         if kind is None:  # which numpy could not hold
             found: torch.Tensor = self._checked.get_tensor(name)
             return found.reshape(-1)[start:end]
+        if start == end:
+            return torch.empty(0, dtype=kind)
         place = self._start + self._entries[name]["data_offsets"][0] + start * kind.itemsize
         data = np.fromfile(self._path, np.uint8, (end - start) * kind.itemsize, offset=place)
         return torch.from_numpy(data).view(kind)
