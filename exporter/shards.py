@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class ShardFile:
         """Raises CheckpointError for a damaged file."""
         self._path = path
         try:
-            self._checked = safe_open(path, framework="pt")
+            self._checked: Any = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
         with path.open("rb") as file:

@@ -58,7 +58,7 @@ def write_weights(
 
 def _content(plan: Plan, tables: dict[str, Array], origin: str) -> str:
     """All that decides about the bytes of a weights file."""
-    hashes = {name: hashlib.sha256(np.ascontiguousarray(table)).hexdigest() for name, table in tables.items()}
+    hashes = {name: hashlib.sha256(table.tobytes()).hexdigest() for name, table in tables.items()}
     return repr((origin, plan.weights, plan.vectors, hashes))
 
 

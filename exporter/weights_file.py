@@ -115,12 +115,11 @@ def _kept(path: Path, journal: Path, content_digest: str) -> list[tuple[StoredTe
                 entry = json.loads(line)
                 digest = str(entry.pop("sha256"))
                 tensor = StoredTensor(**entry | {"shape": tuple(entry["shape"])})
-            except (ValueError, TypeError, KeyError):  # the kill came while it was written
-                break
-            if tensor.offset != padded(_end(kept[-1][0]) if kept else 0, TENSOR_ALIGNMENT):
-                break
-            file.seek(tensor.offset)
-            if _digest(file.read, tensor.bytes) != digest:
+                begins_right = tensor.offset == padded(_end(kept[-1][0]) if kept else 0, TENSOR_ALIGNMENT)
+                file.seek(tensor.offset)
+                if not begins_right or _digest(file.read, tensor.bytes) != digest:
+                    break
+            except (ValueError, TypeError, KeyError, AttributeError):  # the kill came while it was written
                 break
             kept.append((tensor, digest))
     return kept

@@ -22,14 +22,15 @@ class _Reader(gguf.GGUFReader):
     """With the file as a plain array: slices of a memmap take four times as long, and a vocabulary has many."""
 
     mapped: mmap.mmap
+    _plain: Array
 
     @property
-    def data(self) -> Array:
-        """All bytes."""
+    def data(self) -> Any:
+        """All bytes, u8."""
         return self._plain
 
     @data.setter
-    def data(self, mapped: np.memmap[Any, np.dtype[np.uint8]]) -> None:
+    def data(self, mapped: Any) -> None:
         if not isinstance(mapped.base, mmap.mmap):
             raise TypeError("the gguf package no longer maps its files")
         self.mapped, self._plain = mapped.base, np.asarray(mapped)
