@@ -38,7 +38,7 @@ _NUM_RANDOM = 1 << 24  # numbers that tensors take stretches of
 _SHARD_BYTES = 5_000_000_000
 _Q4_K, _Q6_K, _Q5_0 = (getattr(gguf.GGMLQuantizationType, name) for name in ("Q4_K", "Q6_K", "Q5_0"))
 _SCALES = {  # of a kind of blocks: the bytes at which each has f16 numbers, and these for codes of deviation one
-    _Q4_K: {0: 1 / 170, 2: 7.5 / 170},  # the second takes the mean away
+    _Q4_K: {0: 1 / 258, 2: 7.5 / 258},  # the second takes the mean away
     _Q6_K: {208: 1 / 1370},
     _Q5_0: {0: 1 / 9},
 }
