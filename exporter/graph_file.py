@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .passes import Plan
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 
 def write_graph(model: ir.Model, plan: Plan, tensors: Mapping[str, Iterable[StoredTensor]], path: Path) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .passes import Vector
     from .progress import Progress
     from .tokenizer import TokenizerInfo
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _write_files(head: HeadModel, target: ExportedModel, folder: Path, progress:
     plan, weights_path = head.plan, folder / "head.bin"
     progress.stage("quantise and pack head", len(plan.weights) + len(plan.vectors) + len(head.tables))
     found = shared_tensors(head, target)
-    own = write_weights(plan, head.source, head.tables, weights_path, progress.advance, elsewhere=found)
+    own = write_weights(plan, head.source, head.tables, weights_path, progress, elsewhere=found)
     shared = tuple(replace(tensor, name=name) for name, tensor in found.items())
     graphs = {}
     for role, (model, graph_plan) in head.graphs.items():

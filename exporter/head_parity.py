@@ -9,7 +9,8 @@ import torch
 
 from .contract import aux_hidden
 from .heads.torch_heads import TorchHead
-from .parity import Parity, check_integers, compare, graph_outputs, run_rows
+from .logits import compare
+from .parity import Parity, check_integers, graph_outputs, run_rows
 from .reference_model import StoredWeights
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from .heads import HeadCheckpoint, HeadModel, TargetParts
     from .model_export import ExportedModel
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 4  # target graph, head's graphs, torch with the stored integers, torch with the original weights

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .heads import HeadCheckpoint, HeadModel, TargetParts
     from .model_export import ExportedModel
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 _CHUNK_ROWS = 4096  # bounds the f32 copies
 _COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "lm_head"}  # by the end of a tensor's name

@@ -18,6 +18,7 @@ from .errors import CheckpointError, ExportError, UnsupportedModelError, in_one_
 from .files import sha256_of
 from .gguf import GgufReference, GgufSource, open_gguf, read_config
 from .model_check import check_supported, fill_names, text_config
+from .package_versions import package_versions
 from .prequantised import Method, PrequantisedSource, read_method
 from .rotary_tables import check_rope_type
 from .sources import CheckpointSource, SafetensorsSource
@@ -63,6 +64,15 @@ class Checkpoint:
             base = self.id.partition(" + ")[0]
             source = AdaptedSource(source, adapter, model, base, is_text_part=self.is_text_part)
         return source
+
+    def origin(self) -> str:
+        """What tells its files, as they are now, and the packages that read them from others."""
+        if self.path.is_file():
+            files = list(open_gguf(self.path).parts)
+        else:
+            files = sorted([*self.path.glob("*.safetensors"), *self.path.glob("*.json")])
+        found = [(str(file.resolve()), (info := file.stat()).st_size, info.st_mtime_ns) for file in files]
+        return repr((found, package_versions(), self.config.to_dict()))
 
     def second_reading(self) -> SecondReading | None:
         """The model read by another way than `source` does, where there is one: for GGUF files of known kinds."""

@@ -12,13 +12,14 @@ from .contract import TILE_ROWS
 from .errors import ParityError
 from .formats import keeps
 from .packing import packed_bytes, padded, separate, unpack
+from .strips import in_strips
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .passes import PackedWeight, Plan
     from .sources import WeightSource
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _SAMPLED_ROWS = 1024  # of each matrix, its first
@@ -43,7 +44,7 @@ class LossMeter:
 
     def __init__(self, plan: Plan, source: WeightSource, weights: Path, tensors: tuple[StoredTensor, ...]) -> None:
         self._plan, self._source = plan, source
-        self._data = np.memmap(weights, mode="r", dtype=np.uint8)
+        self._path = weights
         self._offsets = {tensor.name: tensor.offset for tensor in tensors}
         self._weights: dict[str, list[PackedWeight]] = defaultdict(list)
         for weight in plan.weights.values():
@@ -71,9 +72,13 @@ class LossMeter:
         return tuple(sorted(found, key=lambda loss: -loss.num_weights))
 
     def _compare(self, name: str, weight: PackedWeight, values: Array) -> None:
-        expected = values[:_SAMPLED_ROWS].astype(np.float64)
-        found = self._first_rows(name, weight, len(expected))
-        error, norm = np.square(found - expected).sum(), np.square(expected).sum()
+        found = self._first_rows(name, weight, min(len(values), _SAMPLED_ROWS))
+
+        def sums(start: int, end: int) -> tuple[float, float]:
+            expected = values[start:end].astype(np.float64)
+            return np.square(found[start:end] - expected).sum(), np.square(expected).sum()
+
+        error, norm = np.sum(list(in_strips(sums, *found.shape)), axis=0)
         kind = self._source.stored_type(name) or "unknown"
         kept = weight.format in _FOUR_BIT and keeps(kind, weight.format)
         limit = _KEPT_ERROR if kept else _MOST_ERROR[weight.format]
@@ -96,6 +101,6 @@ class LossMeter:
         first, last = start // TILE_ROWS, -(-end // TILE_ROWS)
         tile_bytes = packed_bytes(TILE_ROWS, weight.in_features, weight.format)
         place = self._offsets[weight.name]
-        tiles = np.array(self._data[place + first * tile_bytes : place + last * tile_bytes])
+        tiles = np.fromfile(self._path, np.uint8, (last - first) * tile_bytes, offset=place + first * tile_bytes)
         rows = unpack(tiles, (last - first) * TILE_ROWS, weight.in_features, weight.format)
         return rows[start - first * TILE_ROWS : end - first * TILE_ROWS]

@@ -14,7 +14,7 @@ from pilotfish.runtime.manifest import DraftTrial  # noqa: TC001 - get_type_hint
 
 from .contract import BUNDLE_FORMAT, BUNDLE_VERSION
 from .errors import BundleCorruptError, BundleVersionError
-from .weights import StoredTensor  # noqa: TC001 - get_type_hints reads it
+from .weights_file import StoredTensor  # noqa: TC001 - get_type_hints reads it
 
 _T = TypeVar("_T")
 _INTEGER_LIST = re.compile(r"\[\n\s+\d+(,\n\s+\d+)*\n\s+\]")  # written on one line: a map has thousands

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from .bundle import MANIFEST, TOKENIZER, file_entry
 from .manifest import Manifest, TokenizerEntry
+from .package_versions import package_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ def write_manifest(
 ) -> Manifest:
     """Writes the manifest of a folder that has its tokenizer and models, and the head if there is one."""
     manifest = Manifest(
-        _versions(),
+        package_versions(),
         _tokenizer_entry(folder, tokenizer),
         tokenizer.chat_template,
         dict(models),
@@ -43,14 +43,3 @@ def _tokenizer_entry(folder: Path, tokenizer: TokenizerInfo) -> TokenizerEntry:
         pad_id=tokenizer.pad_id,
         add_bos=tokenizer.add_bos,
     )
-
-
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in ("pilotfish", "torch", "transformers", "onnx-ir", "onnxscript")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # pilotfish run from its source folders
-        return "source"

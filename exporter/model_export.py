@@ -16,7 +16,7 @@ from .passes.check import nodes_per_layer
 from .rotary_tables import rotary_limit, rotary_tables
 from .row_check import check_rows
 from .trace import build_on_meta, computed_buffers, trace
-from .weights import StoredTensor, count_tensors, write_weights
+from .weights import count_tensors, write_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .sources import WeightSource
     from .tokenizer import TokenizerInfo
+    from .weights_file import StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def export_model(
     progress.stage(f"quantise and pack {name}", count_tensors(plan))
     tables = rotary_tables(plan, fused.source, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
-    tensors = write_weights(plan, with_derived(fused.source, plan), tables, weights_path, progress.advance)
+    source = with_derived(fused.source, plan)
+    tensors = write_weights(plan, source, tables, weights_path, progress, origin=checkpoint.origin())
     write_graph(fused.graph, plan, {weights_path.name: tensors}, graph_path)
     check_rows(
         fused.graph.graph,

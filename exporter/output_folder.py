@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 from .border import FULL
 from .errors import OptionError, OutputExistsError, OutputFullError
+from .weights_file import JOURNAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _LOCK, _PARTIAL, _OLD = ".lock", ".partial", ".old"
+_JOURNALS = f"*{JOURNAL}"
 _TOKEN_BYTES = 4  # of a name that no other process uses
 _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM}  # the file system or the kernel does not know how
@@ -51,25 +53,32 @@ def check_output(out: Path, *, overwrite: bool) -> None:
 def remove_abandoned(out: Path) -> list[str]:
     """Removes what killed exports into `out` left beside it, and says of each what it was.
 
-    A folder that such an export had moved aside, to put its own in the place, goes back.
+    A folder that such an export had moved aside, to put its own in the place, goes back. One with the journal of a
+    weights file stays: `new_folder` takes that file over.
 
     Raises:
         OptionError: no file system has such a path.
     """
     _check_path(out)
     out = out.resolve()
+    said = []
+    for partial in _abandoned(out):
+        said += _clear(partial, out)
+    return said
+
+
+def _abandoned(out: Path) -> Iterator[Path]:
+    """The folders that killed exports were making, each locked until the next is asked for."""
     ours = re.compile(rf"\.{re.escape(out.name)}\.\w+")  # older versions had other letters between the points
     found = [path for path in out.parent.glob(".*") if ours.fullmatch(path.stem)]
-    said = []
     for partial in sorted({path.with_suffix(_PARTIAL) for path in found if path.suffix in (_LOCK, _PARTIAL, _OLD)}):
         lock = _lock(partial.with_suffix(_LOCK))
         if lock is None:
             continue  # another export is making it
         try:
-            said += _clear(partial, out)
+            yield partial
         finally:
             _unlock(partial.with_suffix(_LOCK), lock)
-    return said
 
 
 @contextmanager
@@ -91,6 +100,7 @@ def new_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
             out.parent.mkdir(parents=True, exist_ok=True)
             temporary, lock = _reserve(out)
             temporary.mkdir()
+            _take_over(out, temporary)
         except OSError as error:
             raise OptionError(f"{out} cannot be made: {error.strerror}") from error
         yield temporary
@@ -168,10 +178,23 @@ def _clear(partial: Path, out: Path) -> list[str]:
         else:
             old.rename(out)
             said.append(f"put {out} back, which an export that was killed had moved aside")
-    if partial.exists():
+    if partial.exists() and not list(partial.glob(_JOURNALS)):
         shutil.rmtree(partial)
         said.append(f"removed {partial}, which an export that was killed had left")
     return said
+
+
+def _take_over(out: Path, folder: Path) -> None:
+    """Moves the weights files of killed exports that have a journal into `folder`, and removes what else these left."""
+    for partial in _abandoned(out):
+        journals = list(partial.glob(_JOURNALS))
+        for journal in journals:
+            weights = journal.with_suffix(".bin")
+            if weights.exists() and not (folder / weights.name).exists():
+                weights.rename(folder / weights.name)
+                journal.rename(folder / journal.name)
+        if journals:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _move(folder: Path, out: Path) -> None:

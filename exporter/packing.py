@@ -8,6 +8,7 @@ import numpy as np
 
 from .contract import BLOCK_COLUMNS, GROUP_BYTES, GROUP_COLUMNS, TILE_ROWS
 from .quantise import Quantised
+from .strips import fill_in_strips
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _BLOCKS = GROUP_COLUMNS // BLOCK_COLUMNS  # of a group
@@ -50,6 +51,18 @@ def pack(quantised: Quantised, format_name: str) -> Array:
 
 def unpack(packed: Array, num_rows: int, num_columns: int, format_name: str) -> Array:
     """Packed bytes -> the f32 [rows, columns] they stand for."""
+    tile_bytes = packed_bytes(TILE_ROWS, num_columns, format_name)
+    found = np.empty((num_rows, num_columns), np.float32)
+
+    def strip(start: int, end: int) -> None:
+        tiles = slice(start // TILE_ROWS * tile_bytes, -(-end // TILE_ROWS) * tile_bytes)
+        found[start:end] = _unpack_strip(packed[tiles], end - start, num_columns, format_name)
+
+    fill_in_strips(strip, num_rows, num_columns)
+    return found
+
+
+def _unpack_strip(packed: Array, num_rows: int, num_columns: int, format_name: str) -> Array:
     tiles = padded(num_rows, TILE_ROWS) // TILE_ROWS
     groups = packed.reshape(tiles, -1, GROUP_BYTES[format_name])
     if format_name in _FLOAT_TYPES:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from .contract import HIDDEN_ROWS, aux_hidden, cache_element, key_cache, value_cache
 from .data_types import DATA_TYPES
 from .errors import OptionError, ParityError
+from .logits import Differences, compare
 from .losses import Loss, LossMeter
 from .parity_text import TEXT
 from .reference_model import Reader, StoredWeights, torch_logits, torch_streams
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .manifest import TapReference
     from .passes import Plan
     from .sources import WeightSource
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NUM_STEPS = 3  # graph, torch with the stored integers, torch with the original weights
@@ -81,6 +82,7 @@ _TOLERANCES = {
 # What the caches' rounding may cost beside exact weights.
 _CACHE_KL = {"f32": 1e-3, "f16": 1e-3, "int8": 5e-3}
 _REREAD_KL = 1e-6  # between two readings of the same weights, in f32
+_REREAD_TOKENS = 64  # of the text, by which they are compared
 
 
 class SecondReading(Protocol):
@@ -117,14 +119,13 @@ def check_parity(
     advance()
     stored = StoredWeights(plan, {weights: tensors}, source.read)
     same, expected_streams = torch_streams(config, stored.read, stored.read_head, ids)
+    del stored  # which keeps the last matrix
     check_taps(graph.stem, dict(zip(taps, streams, strict=True)), expected_streams)
     advance()
     meter = LossMeter(plan, source, weights, tensors)
-    original = _original(graph.stem, plan, same, config=config, read=meter.read, reread=reread, ids=ids)
+    original, of_weights = _original(graph.stem, plan, same, config=config, read=meter.read, reread=reread, ids=ids)
     advance()
-    parity = Parity(
-        *compare(same, exported), *compare(original, exported), *compare(original, same)[2:], float(len(ids))
-    )
+    parity = Parity(*compare(same, exported), *compare(original, exported), *of_weights[2:], float(len(ids)))
     formats = {weight.format for weight in plan.weights.values()}
     check_integers(graph.stem, parity, formats, cache_dtype)
     limit = max(_CACHE_KL[cache_dtype], *(_TOLERANCES[item].original_kl for item in formats))
@@ -141,8 +142,8 @@ def _original(
     read: Reader,
     reread: SecondReading | None,
     ids: list[int],
-) -> Array:
-    """The checkpoint's own logits. Where a second reading gives them, the exporter's is compared with it.
+) -> tuple[Array, Differences]:
+    """The checkpoint's own logits, and how `same` differs. Where a second reading gives them, it is compared.
 
     Stored weights that already give the same logits show that all was read right. Where quantisation has changed them,
     torch runs once more on what the exporter reads.
@@ -152,16 +153,19 @@ def _original(
         return logits if plan.logit_ids is None else logits[:, list(plan.logit_ids)]
 
     if reread is None:
-        return scored(torch_logits(config, read, read, ids))
+        original = scored(torch_logits(config, read, read, ids))
+        return original, compare(original, same)
     original = scored(reread.logits(ids))
-    if not compare(original, same)[2] <= _REREAD_KL:
-        kl = compare(original, scored(torch_logits(config, read, read, ids)))[2]
+    of_weights = compare(original, same)
+    if not of_weights[2] <= _REREAD_KL:
+        first = ids[:_REREAD_TOKENS]
+        kl = compare(original[: len(first)], scored(torch_logits(config, read, read, first)))[2]
         if not kl <= _REREAD_KL:
             raise ParityError(
                 f"{name}'s checkpoint gives other logits when it is read by another way: KL {kl:.4g} nats a token, the "
                 f"limit is {_REREAD_KL:g}; its metadata or tensors are not understood, please report the file"
             )
-    return original
+    return original, of_weights
 
 
 def parity_ids(tokenizer_json: str, num_tokens: int) -> list[int]:
@@ -265,20 +269,6 @@ def _run(session: Any, caches: dict[str, Array], inputs: Mapping[str, Array], na
         binding.bind_output(name, "cpu")
     session.run_with_iobinding(binding)
     return [np.asarray(output) for output in binding.copy_outputs_to_cpu()]
-
-
-def compare(reference: Array, found: Array) -> tuple[float, float, float, float]:
-    """Largest and mean difference of logits, KL in nats a row, and share of rows with the same largest one."""
-    difference = np.abs(reference - found)
-    left, right = _log_softmax(reference), _log_softmax(found)
-    kl = (np.exp(left) * (left - right)).sum(axis=1).mean()
-    agreement = (reference.argmax(axis=1) == found.argmax(axis=1)).mean()
-    return float(difference.max()), float(difference.mean()), float(kl), float(agreement)
-
-
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
 def check_integers(name: str, parity: Parity, formats: set[str], cache_dtype: str) -> None:

@@ -22,6 +22,7 @@ from .options import ExportOptions
 from .output_folder import check_output, new_folder, remove_abandoned
 from .pair import check_pair
 from .progress import NoProgress, Progress
+from .weights_file import JOURNAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,8 +152,19 @@ def _write(
         )
     progress.stage("write manifest", 1)
     manifest = write_manifest(folder, tokenizer, entries, head_entry)
+    _remove_journals(folder, manifest)
     progress.advance()
     return manifest, tuple(model_summary(name, model, entries[name]) for name, model in exported.items()), head_summary
+
+
+def _remove_journals(folder: Path, manifest: Manifest) -> None:
+    """Also weights files of a killed export that this one has no use for."""
+    used = {entry.weights.file for entry in [*manifest.models.values(), manifest.head] if entry is not None}
+    for journal in folder.glob(f"*{JOURNAL}"):
+        journal.unlink()
+        weights = journal.with_suffix(".bin")
+        if weights.name not in used:
+            weights.unlink(missing_ok=True)
 
 
 def _tokenizer(target: Checkpoint, options: ExportOptions) -> TokenizerInfo:

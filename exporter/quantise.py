@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .contract import BLOCK_COLUMNS
+from .strips import in_strips
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,6 +27,11 @@ class Quantised:
     scale: Array  # [rows, columns / 32] f16
     offset: Array | None = None  # [rows, columns / 32] f16
 
+    def rows(self, start: int, end: int) -> Quantised:
+        """Some of them."""
+        offset = None if self.offset is None else self.offset[start:end]
+        return Quantised(self.codes[start:end], self.scale[start:end], offset)
+
     def dequantise(self) -> Array:
         """[rows, columns] f32."""
         blocks = _blocks(self.codes).astype(np.float32) * self.scale.astype(np.float32)[..., None]
@@ -33,6 +42,25 @@ class Quantised:
 
 def quantise(rows: Array, format_name: str) -> Quantised:
     """Quantises f32 [rows, columns], columns a multiple of 32, to "int4", "int4_asym" or "int8"."""
+    strips = in_strips(lambda start, end: quantise_strip(rows[start:end], format_name), *rows.shape)
+    return joined(list(strips)) or quantise_strip(rows, format_name)  # of no rows
+
+
+def joined(strips: Sequence[Quantised | None]) -> Quantised | None:
+    """All rows of all strips; None where one is missing, or there are none."""
+    found = [strip for strip in strips if strip is not None]
+    if not found or len(found) < len(strips):
+        return None
+    offsets = [strip.offset for strip in found if strip.offset is not None]
+    return Quantised(
+        np.concatenate([strip.codes for strip in found]),
+        np.concatenate([strip.scale for strip in found]),
+        np.concatenate(offsets) if offsets else None,
+    )
+
+
+def quantise_strip(rows: Array, format_name: str) -> Quantised:
+    """The same for rows that are few enough for a core's cache."""
     blocks = _blocks(rows)
     codes, scale, offset = {"int4": _int4, "int4_asym": _int4_asym, "int8": _int8}[format_name](blocks)
     return Quantised(codes.reshape(rows.shape), scale, offset)
@@ -59,8 +87,9 @@ def _int4(blocks: Array) -> tuple[Array, Array, None]:
     extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
     best_scale = np.zeros_like(extreme)
     best_gain = np.full_like(extreme, -1.0)
+    codes = np.empty_like(blocks)
     for shrink in _SHRINK:
-        codes = _int4_codes(blocks, extreme * (shrink / -8))
+        _int4_codes(blocks, extreme * (shrink / -8), out=codes)
         # With codes q, the best scale is <w, q> / <q, q> and removes <w, q>^2 / <q, q> of the squared error.
         overlap = np.einsum("rbk,rbk->rb", blocks, codes)
         norm = np.einsum("rbk,rbk->rb", codes, codes)
@@ -69,12 +98,14 @@ def _int4(blocks: Array) -> tuple[Array, Array, None]:
         best_gain = np.where(better, overlap * fitted, best_gain)
         best_scale = np.where(better, fitted, best_scale)
     scale = best_scale.astype(np.float16)
-    return _int4_codes(blocks, scale).astype(np.int8), scale, None
+    _int4_codes(blocks, scale, out=codes)
+    return codes.astype(np.int8), scale, None
 
 
-def _int4_codes(blocks: Array, scale: Array) -> Array:
-    codes = np.rint(blocks * _inverse(scale)[..., None])
-    return np.asarray(np.clip(codes, -8, 7, out=codes))
+def _int4_codes(blocks: Array, scale: Array, *, out: Array) -> None:
+    np.multiply(blocks, _inverse(scale)[..., None], out=out)
+    np.rint(out, out=out)
+    np.clip(out, -8, 7, out=out)
 
 
 def _int4_asym(blocks: Array) -> tuple[Array, Array, Array]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from transformers import PretrainedConfig, PreTrainedModel
 
-    from .weights import StoredTensor
+    from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Reader = Callable[[str], Array]
@@ -98,8 +98,9 @@ def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], r
 
     def load(_module: torch.nn.Module, _arguments: object) -> None:
         for key in empty:
-            values = torch.from_numpy(np.array(read(names[f"{name}.{key}"])))
-            setattr(module, key, torch.nn.Parameter(values, requires_grad=False))
+            values = read(names[f"{name}.{key}"])
+            owned = values if values.flags.writeable else values.copy()
+            setattr(module, key, torch.nn.Parameter(torch.from_numpy(owned), requires_grad=False))
 
     def drop(_module: torch.nn.Module, _arguments: object, _result: object) -> None:
         for key, parameter in empty.items():
@@ -117,11 +118,7 @@ class StoredWeights:
     ) -> None:
         """`tensors` by the weights file that they are in; `original` reads what is not stored as it is."""
         self._plan, self._original = plan, original
-        self._places = {
-            tensor.name: (np.memmap(path, mode="r", dtype=np.uint8), tensor)
-            for path, stored in tensors.items()
-            for tensor in stored
-        }
+        self._places = {tensor.name: (path, tensor) for path, stored in tensors.items() for tensor in stored}
         vectors = [item for item in plan.vectors.values() if item.is_plain]
         self._vectors = {source: item for item in vectors for source in item.sources}
         self._head = plan.weights.get("lm_head")
@@ -137,6 +134,8 @@ class StoredWeights:
         if item is None:
             raise KeyError(parameter)
         rows = self._matrix(item) if isinstance(item, PackedWeight) else self._bytes(item.name).view(np.float32)
+        if item.interleaved and item.is_plain:
+            return separate(rows)[item.sources.index(parameter)]
         if item.interleaved:
             rows = np.concatenate(separate(rows))
         is_trimmed = item.rows is not None and item.rows == self._plan.logit_ids
@@ -166,13 +165,14 @@ class StoredWeights:
 
     def _matrix(self, weight: PackedWeight) -> Array:
         if self._last is None or self._last[0] != weight:
+            self._last = None  # not two at a time
             packed = self._bytes(weight.name)
             self._last = (weight, unpack(packed, weight.out_features, weight.in_features, weight.format))
         return self._last[1]
 
     def _bytes(self, name: str) -> Array:
-        file, tensor = self._places[name]
-        return np.array(file[tensor.offset : tensor.offset + tensor.bytes])
+        path, tensor = self._places[name]
+        return np.fromfile(path, np.uint8, tensor.bytes, offset=tensor.offset)
 
 
 def _has_all_rows(weight: PackedWeight, plan: Plan) -> bool:

@@ -57,7 +57,7 @@ class CheckpointSource(WeightSource, Protocol):
 
 
 class SafetensorsSource:
-    """A folder with model.safetensors or its sharded form; opened files stay mapped, tensors are read on demand."""
+    """A folder with model.safetensors or its sharded form; tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
         self._files = open_shards(folder)
@@ -77,8 +77,7 @@ class SafetensorsSource:
         stored = self.stored_name(name)
         if stored is None:
             raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
-        tensor: torch.Tensor = self._files[stored].get_tensor(stored)
-        return np.asarray(tensor.to(torch.float32).numpy())
+        return np.asarray(self._files[stored].read(stored).to(torch.float32).numpy())
 
     def read_stored(self, name: str) -> Array:
         """A tensor in its own type, where numpy has that; else as f32.
@@ -89,22 +88,22 @@ class SafetensorsSource:
         stored = self.stored_name(name)
         if stored is None:
             raise CheckpointError(f"{self._folder} has no tensor {name}; is the checkpoint complete?")
-        tensor: torch.Tensor = self._files[stored].get_tensor(stored)
+        tensor = self._files[stored].read(stored)
         return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
 
     def shape(self, stored: str) -> tuple[int, ...]:
         """As the file's header says."""
-        return tuple(self._files[stored].get_slice(stored).get_shape())
+        return self._files[stored].shape(stored)
 
     def equal(self, stored: str, other: str) -> bool:
         """Compares some rows at a time."""
-        if self.shape(stored) != self.shape(other):
+        shape, pair = self.shape(stored), [(self._files[name], name) for name in (stored, other)]
+        if shape != self.shape(other):
             return False
-        if not self.shape(stored):
-            return self._same(*(self._files[name].get_tensor(name) for name in (stored, other)))
-        parts = [self._files[name].get_slice(name) for name in (stored, other)]
-        starts = range(0, self.shape(stored)[0], _ROWS)
-        return all(self._same(*(part[start : start + _ROWS] for part in parts)) for start in starts)
+        if not shape:
+            return self._same(*(file.read(name) for file, name in pair))
+        spans = ((start, min(start + _ROWS, shape[0])) for start in range(0, shape[0], _ROWS))
+        return all(self._same(*(file.read_rows(name, *span) for file, name in pair)) for span in spans)
 
     @staticmethod
     def _same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
@@ -114,7 +113,7 @@ class SafetensorsSource:
 
     def packed_type(self, stored: str) -> str | None:
         """Integers and 8-bit floats are not weights without a scale."""
-        kind = str(self._files[stored].get_slice(stored).get_dtype())
+        kind = self._files[stored].kind(stored)
         return None if kind in _PLAIN_TYPES else kind
 
     def read_blocks(self, name: str, format_name: str) -> None:
@@ -123,7 +122,7 @@ class SafetensorsSource:
     def stored_type(self, name: str) -> str | None:
         """The type's name in the file's header, such as F16 or BF16."""
         stored = self.stored_name(name)
-        return None if stored is None else str(self._files[stored].get_slice(stored).get_dtype())
+        return None if stored is None else self._files[stored].kind(stored)
 
     def stored_name(self, name: str) -> str | None:
         """The leading 'model.' may be missing in the file, as in checkpoints of a bare decoder."""

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .contract import BLOCK_COLUMNS, TENSOR_ALIGNMENT
+from .contract import BLOCK_COLUMNS
 from .errors import UnsupportedModelError
 from .finite import read_finite, read_finite_blocks
-from .packing import interleave, pack, pack_float, padded
-from .quantise import Quantised, quantise
+from .packing import interleave, pack, pack_float
+from .quantise import Quantised, quantise, quantise_strip
+from .strips import in_strips
+from .weights_file import StoredTensor, WeightsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from .passes import PackedWeight, Plan, Vector
+    from .progress import Progress
     from .sources import WeightSource
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_CHUNK_ROWS = 4096  # bounds the f32 temporaries of quantisation; a multiple of two tiles
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """One entry of the manifest's tensor table."""
-
-    name: str
-    dtype: str  # "u8" or "f32"
-    shape: tuple[int, ...]
-    offset: int  # in the weights file, a multiple of contract.TENSOR_ALIGNMENT
-    bytes: int
 
 
 def write_weights(
@@ -40,23 +31,35 @@ def write_weights(
     source: WeightSource,
     tables: dict[str, Array],
     path: Path,
-    advance: Callable[[], None],
+    progress: Progress,
     *,
+    origin: str | None = None,
     elsewhere: Container[str] = (),
 ) -> tuple[StoredTensor, ...]:
-    """Writes the weights file, without the tensors that are `elsewhere`; calls `advance` after each of all.
+    """Writes the weights file, without the tensors that are `elsewhere`; `progress` advances after each of all.
+
+    origin: what tells this checkpoint and these packages from others; what a killed export has packed of the same is
+        kept, and `progress` is told. None: all is packed.
 
     Raises:
         CheckpointError: the source lacks a tensor, or has one with a value that is no number.
         UnsupportedModelError: a matrix that low-bit blocks cannot hold.
     """
     stored: list[StoredTensor] = []
-    with path.open("wb") as file:
+    with WeightsFile(path, None if origin is None else _content(plan, tables, origin)) as file:
+        if file.num_kept:
+            progress.note(f"{path.name}: {file.num_kept} tensors are kept, which an export that was killed had packed")
         for name, parts in _tensors(plan, source, tables):
             if name not in elsewhere:
-                stored.append(_append(file, name, parts))
-            advance()
+                stored.append(file.add(name, parts))
+            progress.advance()
     return tuple(stored)
+
+
+def _content(plan: Plan, tables: dict[str, Array], origin: str) -> str:
+    """All that decides about the bytes of a weights file."""
+    hashes = {name: hashlib.sha256(table.tobytes()).hexdigest() for name, table in tables.items()}
+    return repr((origin, plan.weights, plan.vectors, hashes))
 
 
 def count_tensors(plan: Plan) -> int:
@@ -73,19 +76,6 @@ def _tensors(plan: Plan, source: WeightSource, tables: dict[str, Array]) -> Iter
         yield name, iter([table])
 
 
-def _append(file: BinaryIO, name: str, parts: Iterator[Array]) -> StoredTensor:
-    file.write(b"\0" * (padded(file.tell(), TENSOR_ALIGNMENT) - file.tell()))
-    offset = file.tell()
-    shape: tuple[int, ...] = ()
-    dtype = "u8"
-    for part in parts:
-        file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-        dtype = "f32" if part.dtype == np.float32 else "u8"
-        shape = part.shape
-    size = file.tell() - offset
-    return StoredTensor(name, dtype, shape if dtype == "f32" else (size,), offset, size)
-
-
 def read_vector(vector: Vector, source: WeightSource) -> Array:
     """A stored vector, f32, in the row order of its matrix."""
     parts = [read_finite(source, name).astype(np.float32, copy=False) for name in vector.sources]
@@ -97,36 +87,38 @@ def read_vector(vector: Vector, source: WeightSource) -> Array:
 
 
 def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
-    """The packed bytes of a matrix, some thousand rows at a time."""
-    if weight.format in ("f16", "f32"):
+    """The packed bytes of a matrix, some rows at a time."""
+    kind = weight.format
+    if kind in ("f16", "f32"):
         rows = _read_rows(weight, source)
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            yield pack_float(rows[start : start + _CHUNK_ROWS], weight.format)
+        yield from in_strips(lambda start, end: pack_float(rows[start:end], kind), *rows.shape)
         return
     if weight.in_features % BLOCK_COLUMNS:
         columns = f"{weight.sources[0]} has {weight.in_features} columns"
         raise UnsupportedModelError(f"{columns}; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16")
-    for chunk in quantised_chunks(weight, source):
-        yield pack(chunk, weight.format)
-
-
-def quantised_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Quantised]:
-    """The integers of a low-bit matrix in stored row order; blocks whose integers it holds are taken over."""
-    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
-    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
-    if any(found is not None for found in blocks):
-        pairs = zip(weight.sources, blocks, strict=True)
-        parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
-        offsets = [part.offset for part in parts if part.offset is not None]
-        yield Quantised(
-            _arranged(weight, [part.codes for part in parts]),
-            _scaled(weight, _arranged(weight, [part.scale for part in parts])),
-            _scaled(weight, _arranged(weight, offsets)) if offsets else None,
-        )
+    blocks = _stored_blocks(weight, source)
+    if blocks is not None:
+        shape = blocks.codes.shape
+        yield from in_strips(lambda start, end: pack(blocks.rows(start, end), kind), *shape)
         return
     rows = _read_rows(weight, source)
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        yield quantise(rows[start : start + _CHUNK_ROWS], weight.format)
+    yield from in_strips(lambda start, end: pack(quantise_strip(rows[start:end], kind), kind), *rows.shape)
+
+
+def _stored_blocks(weight: PackedWeight, source: WeightSource) -> Quantised | None:
+    """The integers of a low-bit matrix in stored row order, if the format holds those of some part as they are."""
+    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
+    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
+    if all(found is None for found in blocks):
+        return None
+    pairs = zip(weight.sources, blocks, strict=True)
+    parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
+    offsets = [part.offset for part in parts if part.offset is not None]
+    return Quantised(
+        _arranged(weight, [part.codes for part in parts]),
+        _scaled(weight, _arranged(weight, [part.scale for part in parts])),
+        _scaled(weight, _arranged(weight, offsets)) if offsets else None,
+    )
 
 
 def _read_rows(weight: PackedWeight, source: WeightSource) -> Array:

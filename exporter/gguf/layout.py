@@ -108,9 +108,9 @@ def _part_of_fused(tensors: Mapping[str, GgufTensor], stored: str, config: Any) 
 def rows_of(tensor: GgufTensor, start: int, count: int) -> GgufTensor:
     """Some rows of a matrix, or elements of a vector of floats."""
     if len(tensor.shape) > 1:
-        return replace(tensor, shape=(count, *tensor.shape[1:]), data=tensor.data[start : start + count])
-    size = tensor.data.shape[1] // tensor.shape[0]
-    return replace(tensor, shape=(count,), data=tensor.data[:, start * size : (start + count) * size])
+        return replace(tensor, shape=(count, *tensor.shape[1:]), offset=tensor.offset + start * tensor.row_bytes)
+    size = tensor.row_bytes // tensor.shape[0]
+    return replace(tensor, shape=(count,), offset=tensor.offset + start * size)
 
 
 def _head_of_stack(tensor: GgufTensor, name: str, family: Family) -> GgufTensor:

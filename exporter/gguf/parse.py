@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 
 from pilotfish.exporter.errors import CheckpointError, in_one_line
+from pilotfish.exporter.strips import fill_in_strips
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +32,35 @@ class GgufTensor:
     name: str
     type: gguf.GGMLQuantizationType
     shape: tuple[int, ...]  # rows first, columns last
-    data: Array  # u8 [rows, bytes of a row], mapped
+    path: Path
+    offset: int  # in bytes
+
+    @property
+    def num_rows(self) -> int:
+        """Of all axes but the last."""
+        return math.prod(self.shape[:-1])
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row in the file."""
+        block_columns, block_bytes = gguf.GGML_QUANT_SIZES[self.type]
+        return self.shape[-1] // block_columns * block_bytes
+
+    def rows(self, start: int, end: int) -> Array:
+        """Some rows as they are in the file, u8 [rows, bytes of a row]."""
+        size = self.row_bytes
+        found = np.fromfile(self.path, np.uint8, (end - start) * size, offset=self.offset + start * size)
+        return found.reshape(end - start, size)
 
     def values(self) -> Array:
         """The tensor as f32 in its shape."""
-        return np.asarray(gguf.dequantize(self.data, self.type), np.float32).reshape(self.shape)
+        found = np.empty((self.num_rows, self.shape[-1]), np.float32)
+
+        def strip(start: int, end: int) -> None:
+            found[start:end] = gguf.dequantize(self.rows(start, end), self.type)
+
+        fill_in_strips(strip, *found.shape)
+        return found.reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +104,7 @@ class _Cursor:
 
 
 def parse(path: Path) -> ParsedFile:
-    """Reads a file's header and maps its tensors.
+    """Reads a file's header.
 
     Raises:
         CheckpointError: not a GGUF file, or one that ends early.
@@ -108,7 +133,7 @@ def _parse(path: Path, mapped: Array) -> ParsedFile:
     for name, shape, kind, offset in entries:
         if name in tensors:
             raise CheckpointError(f"{path} has the tensor {name} twice; download it again")
-        tensors[name] = _mapped_tensor(path, mapped, (name, shape, kind), start + offset)
+        tensors[name] = _tensor(path, mapped.size, (name, shape, kind), start + offset)
     return ParsedFile(fields, tensors)
 
 
@@ -123,7 +148,7 @@ def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape, kind, offset
 
 
-def _mapped_tensor(path: Path, mapped: Array, what: tuple[str, tuple[int, ...], int], start: int) -> GgufTensor:
+def _tensor(path: Path, file_bytes: int, what: tuple[str, tuple[int, ...], int], start: int) -> GgufTensor:
     name, shape, kind = what
     try:
         known = gguf.GGMLQuantizationType(kind)
@@ -132,11 +157,10 @@ def _mapped_tensor(path: Path, mapped: Array, what: tuple[str, tuple[int, ...], 
         raise CheckpointError(f"{path} stores {name} in type {kind}, which the gguf package lacks") from error
     if shape[-1] % block_columns:
         raise CheckpointError(f"{path} stores {name} as {known.name}, whose blocks have {block_columns} columns")
-    rows, row_bytes = math.prod(shape[:-1]), shape[-1] // block_columns * block_bytes
-    end = start + rows * row_bytes
-    if end > mapped.size:
+    end = start + math.prod(shape) // block_columns * block_bytes
+    if end > file_bytes:
         raise CheckpointError(
-            f"{path} is not a complete GGUF file: {name} ends at byte {end}, the file has {mapped.size}; "
+            f"{path} is not a complete GGUF file: {name} ends at byte {end}, the file has {file_bytes}; "
             "download it again"
         )
-    return GgufTensor(name, known, shape, mapped[start:end].reshape(rows, row_bytes))
+    return GgufTensor(name, known, shape, path, start)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pilotfish.exporter.errors import CheckpointError
+from pilotfish.exporter.quantise import joined
+from pilotfish.exporter.strips import in_strips
 
 from .blocks import keeps_integers, unpack_blocks
 from .families import FAMILIES
@@ -53,8 +55,8 @@ class GgufSource:
         mine, theirs = self._places[stored].tensor, self._places[other].tensor
         if (mine.type, mine.shape) != (theirs.type, theirs.shape):
             return False
-        starts = range(0, len(mine.data), _ROWS)
-        return all(np.array_equal(mine.data[row : row + _ROWS], theirs.data[row : row + _ROWS]) for row in starts)
+        spans = ((row, min(row + _ROWS, mine.num_rows)) for row in range(0, mine.num_rows, _ROWS))
+        return all(np.array_equal(mine.rows(*span), theirs.rows(*span)) for span in spans)
 
     def packed_type(self, stored: str) -> None:
         """The gguf package knows the layout of every type that the reader of the header lets through."""
@@ -78,5 +80,9 @@ class GgufSource:
         tensor = place.tensor
         if place.transposed or place.offset or not keeps_integers(tensor.type.name, format_name):
             return None
-        order = place.ordered(np.arange(len(tensor.data), dtype=np.int64)[:, None])[:, 0]
-        return unpack_blocks(tensor.data[order], tensor.type.name, format_name)
+        kind, rows = tensor.type.name, tensor.rows(0, tensor.num_rows)
+        order = place.ordered(np.arange(len(rows), dtype=np.int64)[:, None])[:, 0]
+        strips = in_strips(
+            lambda start, end: unpack_blocks(rows[order[start:end]], kind, format_name), len(rows), tensor.shape[-1]
+        )
+        return joined(list(strips))
