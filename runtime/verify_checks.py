@@ -10,8 +10,8 @@ import numpy as np
 from pilotfish.bindings import Model
 
 from .options import GenerateKeywords, GenerateOptions
-from .verify_oracle import distribution
-from .verify_sources import PLAIN, SAMPLINGS, Sampling, Source
+from .verify_oracle import SAMPLINGS, Sampling, distribution
+from .verify_sources import PLAIN, Source
 from .verify_statistics import randomised_rank, uniform_p_value
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""What pilotfish verify goes over: every way to draft, and every way to sample. A new one joins by a line here."""
+"""What pilotfish verify goes over: every way to draft. A new one joins by a line here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .draft_tree import DYNAMIC
@@ -40,14 +40,6 @@ class Source:
         return self.is_fixed and self.options.get("tree") != DYNAMIC and self.options.get("source") != "lookup"
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """A way to sample."""
-
-    name: str
-    options: GenerateKeywords = field(default_factory=GenerateKeywords)
-
-
 def _of_head(name: str, options: GenerateKeywords) -> Source:
     options = options | GenerateKeywords(source="head")
     return Source(name, options, needs_draft=False, drafts_by_model=False, needs_head=True)
@@ -78,34 +70,6 @@ _SOURCES = (
         needs_head=True,
     ),
     Source("auto", GenerateKeywords(), needs_draft=False, drafts_by_model=False),
-)
-
-SAMPLINGS = (
-    Sampling("temperature 1", GenerateKeywords(temperature=1.0)),
-    Sampling("cool, top-k", GenerateKeywords(temperature=0.6, top_k=20)),
-    Sampling("warm, top-p", GenerateKeywords(temperature=1.4, top_p=0.8)),
-    Sampling("min-p", GenerateKeywords(temperature=1.0, min_p=0.1)),
-    Sampling("typical-p", GenerateKeywords(temperature=1.0, typical_p=0.8)),
-    Sampling("penalties", GenerateKeywords(temperature=1.0, repetition_penalty=1.2, frequency_penalty=0.5)),
-    Sampling("penalties in a window", GenerateKeywords(temperature=0.9, presence_penalty=1.0, penalty_window=8)),
-    Sampling("no trigram twice", GenerateKeywords(temperature=0.7, no_repeat_ngram_size=3)),
-    Sampling(
-        "all of them",
-        GenerateKeywords(
-            temperature=0.9,
-            top_k=50,
-            top_p=0.95,
-            min_p=0.02,
-            typical_p=0.95,
-            repetition_penalty=1.1,
-            presence_penalty=0.2,
-            frequency_penalty=0.2,
-            penalty_window=32,
-            no_repeat_ngram_size=4,
-            logit_bias={0: -2.0, 1: 2.0},
-            min_new_tokens=8,
-        ),
-    ),
 )
 
 

@@ -367,7 +367,7 @@ PF_API pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int3
 /* Writes the lookup store's file anew, as a whole, if outputs were added since. Closing the engine does not. */
 PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
 
-/* Greedy, at most 128 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
+/* Greedy, at most 256 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
 PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. PF_CONTEXT_FULL: the
  * prompt can never fit; PF_ENGINE_BUSY: it will once open requests are closed. */

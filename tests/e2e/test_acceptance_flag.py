@@ -11,7 +11,8 @@ from pilotfish import Engine
 from pilotfish.runtime.options import GenerateKeywords
 from pilotfish.runtime.verify import PROMPTS, VerifyOptions, verify
 from pilotfish.runtime.verify_checks import Amount, sampling_checks
-from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, SAMPLINGS, Source, sources_of
+from pilotfish.runtime.verify_oracle import SAMPLINGS
+from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, Source, sources_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,9 @@ from pilotfish.runtime.verify_checks import (
     self_draft_checks,
     shared_pass_checks,
 )
+from pilotfish.runtime.verify_oracle import SAMPLINGS, Sampling
 from pilotfish.runtime.verify_rollback import SCENARIOS, rollback_checks
-from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, PLAIN, SAMPLINGS, Sampling, Source, sources_of
+from pilotfish.runtime.verify_sources import MAX_DRAFT_TOKENS, PLAIN, Source, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
