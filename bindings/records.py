@@ -184,8 +184,6 @@ class RequestOptions:
     """The struct's numbers and flags by their names there; one that is not named has the library's default."""
     stop_ids: tuple[int, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
-    tree_widths: tuple[int, ...] = ()
-    tree_parents: tuple[int, ...] = ()
     mask: Mask | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -200,7 +198,7 @@ class RequestOptions:
         """Tokens that a round may write."""
         if self.num_draft_tokens == limits.AS_MANY_AS_PAY:
             return limits.MOST_DRAFT_TOKENS + 1
-        return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth, len(self.tree_parents)) + 1
+        return int(max(self.num_draft_tokens, self.tree_depth)) + 1
 
 
 class Token(NamedTuple):

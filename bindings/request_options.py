@@ -28,8 +28,6 @@ class RequestStruct:
             setattr(self.pointer, name, _KINDS[name](value))
         self._arrays: list[Any] = []
         self._point("stop_ids", "int32_t[]", list(options.stop_ids))
-        self._point("tree_widths", "int32_t[]", list(options.tree_widths))
-        self._point("tree_parents", "int32_t[]", list(options.tree_parents))
         self._point("logit_bias", "pf_logit_bias[]", [tuple(pair) for pair in options.logit_bias])
         self.mask = None if options.mask is None else MaskCall(options.mask)
         """Must live as long as the request."""

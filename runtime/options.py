@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import DraftSource, InvalidArgumentError, RequestOptions, limits
 
-from .draft_tree import MEDUSA_CHOICES, parse_tree
+from .draft_tree import tree_size
 from .option_checks import (
     check_encodable,
     check_flag,
@@ -24,8 +24,6 @@ from .source_checks import check_drafting, check_source
 
 if TYPE_CHECKING:
     from pilotfish.bindings import Mask
-
-    from .draft_tree import Choices
 
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
@@ -163,11 +161,9 @@ class GenerateOptions:
     reuse_prefix: bool = bool(_DEFAULTS.reuse_prefix)
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
-    """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
-    a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
-    tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a
-    list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", the tree that was searched for the bundle's head, or
-    15 usual choices. Its tokens must fit the engine's max_draft_tokens."""
+    """"dynamic": a token tree of the draft model, or of the head where the source is "head" or there is no draft model,
+    instead of a chain of num_draft_tokens. It has the tree_nodes likeliest tokens, with the sources "lookup+draft" and
+    "lookup+head" looked-up ones too."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
@@ -254,7 +250,6 @@ class GenerateOptions:
         has_draft: bool,
         max_draft_tokens: int,
         has_head: bool = False,
-        medusa: Choices = (),
         mask: Mask | None = None,
     ) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given.
@@ -263,13 +258,11 @@ class GenerateOptions:
             has_draft: it has a draft model.
             max_draft_tokens: what the engine has room for.
             has_head: it has a head.
-            medusa: the tree that was searched for its head; empty: the usual one.
             mask: of structured output.
         """
-        shape = (self.tree, self.tree_nodes, self.tree_depth)
-        tree = parse_tree(*shape, max_draft_tokens=max_draft_tokens, medusa=medusa or MEDUSA_CHOICES)
+        nodes, depth = tree_size(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
         num_draft_tokens = limits.AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
-        check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
+        check_source(self, has_draft=has_draft, has_head=has_head)
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         epsilon, delta = self.typical_acceptance or (0.0, 0.0)
@@ -281,14 +274,12 @@ class GenerateOptions:
                 "seed": secrets.randbits(UINT64_MAX.bit_length()) if self.seed is None else int(self.seed),
                 "draft_source": SOURCES[self.source],
                 "num_top_logprobs": self.logprobs,
-                "tree_nodes": tree.nodes,
-                "tree_depth": tree.depth,
+                "tree_nodes": nodes,
+                "tree_depth": depth,
                 "typical_epsilon": epsilon,
                 "typical_delta": delta,
             },
             stop_ids=tuple(self.stop_ids),
             logit_bias=tuple(self.logit_bias.items()),
             mask=mask,
-            tree_widths=tree.widths,
-            tree_parents=tree.parents,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .draft_tree import DYNAMIC
 from .options import GenerateKeywords
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Source:
     @property
     def is_drawn(self) -> bool:
         """Whether its tokens are drawn where drafts are accepted by rejection, so that the text is not plain's."""
-        return self.is_fixed and self.options.get("tree") != DYNAMIC and self.options.get("source") != "lookup"
+        return "num_draft_tokens" in self.options and self.options.get("source") != "lookup"
 
 
 def _of_head(name: str, options: GenerateKeywords) -> Source:
@@ -48,7 +47,6 @@ def _of_head(name: str, options: GenerateKeywords) -> Source:
 _SOURCES = (
     *(Source(f"chain of {k}", GenerateKeywords(num_draft_tokens=k)) for k in (1, 2, 4, 8)),
     Source("draft", GenerateKeywords(source="draft")),
-    Source("tree 2-2-1", GenerateKeywords(tree="2-2-1")),
     Source("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
     *(
         _of_head(f"head, {name}", options)
@@ -56,7 +54,6 @@ _SOURCES = (
             ("chain of 1", GenerateKeywords(num_draft_tokens=1)),
             ("chain of 3", GenerateKeywords(num_draft_tokens=3)),
             ("as many as pay", GenerateKeywords()),
-            ("tree 3", GenerateKeywords(tree="3")),
             ("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
         )
     ),

@@ -46,7 +46,7 @@ Calibration = Annotated[
 ]
 Tree = Annotated[
     str | None,
-    typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, "dynamic", or "medusa"; default: a chain.'),
+    typer.Option(help='"dynamic": a tree of the likeliest drafts; default: a chain.'),
 ]
 TreeNodes = Annotated[
     int | None, typer.Option(help=f"Tokens of a dynamic tree; default: {limits.ENGINE.max_draft_tokens}.")

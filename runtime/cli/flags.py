@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from pilotfish.bindings import limits
-from pilotfish.runtime.draft_tree import DYNAMIC, room_for
+from pilotfish.runtime.draft_tree import DYNAMIC
 from pilotfish.runtime.options import FLAG, GenerateKeywords, GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_CALIBRATION
 
@@ -77,7 +77,7 @@ class TreeFlags:
 
     def room(self, least: int) -> int:
         """The max_draft_tokens of an engine that has room for the tree, and ``least`` anyway."""
-        return max(least, room_for(self.tree, self.tree_nodes))
+        return max(least, self.tree_nodes or 0)
 
 
 def options_as_flags(*names: str) -> Callable[[type[Group]], type[Group]]:

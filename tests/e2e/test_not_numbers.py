@@ -55,8 +55,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"source": "draft", "num_draft_tokens": 3, "temperature": 1.0},
     {"source": "draft", "num_draft_tokens": 3, "temperature": 1.0, "top_p": 0.9},
     {"source": "draft", "num_draft_tokens": 3, "repetition_penalty": 1.1},
-    {"source": "draft", "tree": "2-2"},
-    {"source": "draft", "tree": "2-2", "temperature": 1.0},
+    {"source": "draft", "tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
+    {"source": "draft", "tree": "dynamic", "tree_nodes": 6, "tree_depth": 2, "temperature": 1.0},
     {"source": "draft", "tree": "dynamic"},
     {"source": "draft", "tree": "dynamic", "temperature": 1.0, "typical_p": 0.9},
 ]

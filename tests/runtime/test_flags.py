@@ -10,7 +10,6 @@ import typer
 from typer.testing import CliRunner
 
 from pilotfish import Engine
-from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime.cli.flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from pilotfish.runtime.options import GenerateOptions
 
@@ -55,6 +54,3 @@ def test_a_tree_makes_room_for_itself() -> None:
     assert TreeFlags().room(8) == 8
     assert TreeFlags(tree="dynamic").room(8) == 8
     assert TreeFlags(tree="dynamic", tree_nodes=20).room(8) == 20
-    assert TreeFlags(tree="3-2-2-1").room(8) == 33
-    with pytest.raises(InvalidArgumentError, match="has 90 tokens"):
-        TreeFlags(tree="9-9").room(8)
