@@ -8,7 +8,6 @@
 
 namespace {
 
-using pilotfish::Draft;
 using pilotfish::LookupDrafter;
 using pilotfish::LookupIndex;
 using pilotfish::Source;
@@ -123,15 +122,15 @@ void test_proposes_a_beginning_beside_what_is_there() {
   const std::vector<int32_t> text{1, 2, 3, 4, 5, 1, 2};
   LookupDrafter drafter(64, nullptr);
   drafter.search(text, kRoomy);
-  Draft draft;
-  draft.clear(kRoomy, 0);
-  draft.tree.add(3, TokenTree::kRoot, 0.9f, Source::kDraft);
-  draft.tree.add(9, TokenTree::kRoot, 0.05f, Source::kDraft);
-  drafter.propose(2, draft.tree);
-  CHECK_EQ(draft.tree.size(), 3);
-  CHECK_EQ(draft.tree[2].id, 4);
-  CHECK_EQ(draft.tree[2].parent, 0);
-  CHECK(draft.tree[2].source == Source::kLookup && draft.tree[0].source == Source::kDraft);
+  TokenTree tree;
+  tree.clear(kRoomy);
+  tree.add(3, TokenTree::kRoot, 0.9f, Source::kDraft);
+  tree.add(9, TokenTree::kRoot, 0.05f, Source::kDraft);
+  drafter.propose(2, tree);
+  CHECK_EQ(tree.size(), 3);
+  CHECK_EQ(tree[2].id, 4);
+  CHECK_EQ(tree[2].parent, 0);
+  CHECK(tree[2].source == Source::kLookup && tree[0].source == Source::kDraft);
 }
 
 void test_a_miss_is_cheap() {
