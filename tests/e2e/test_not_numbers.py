@@ -67,7 +67,8 @@ def test_a_draft_without_numbers_leaves_the_text_to_the_target(
     toy_bundle: Path, toy_copy: Path, options: dict[str, Any]
 ) -> None:
     common = {"max_new_tokens": 12, "ignore_eos": True, "seed": 3}
-    plain = {name: value for name, value in options.items() if name not in ("source", "num_draft_tokens", "tree")}
+    drafting = ("source", "num_draft_tokens", "tree", "tree_nodes", "tree_depth")
+    plain = {name: value for name, value in options.items() if name not in drafting}
     with Engine(toy_bundle, threads=1) as engine:
         expected = engine.generate(PROMPT, source="plain", **common, **plain)
     with (
