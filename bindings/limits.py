@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar, get_type_hints
+from types import SimpleNamespace
 
 from .library import ffi, lib
 
@@ -24,44 +24,13 @@ MOST_PENALTY: int = lib.PF_MOST_PENALTY
 MOST_TOP_LOGPROBS: int = lib.PF_MOST_TOP_LOGPROBS
 
 
-class EngineDefaults(NamedTuple):
-    """What pf_engine_options_init sets, as far as Python spells it."""
-
-    max_draft_tokens: int
-    num_sequences: int
-    calibration: int
-    acceptance: int
-
-
-class GenerateDefaults(NamedTuple):
-    """What pf_generate_options_init sets, as far as Python spells it."""
-
-    max_new_tokens: int
-    min_new_tokens: int
-    ignore_eos: bool
-    reuse_prefix: bool
-    echo: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalty_window: int
-    no_repeat_ngram_size: int
-    num_top_logprobs: int
-
-
-Defaults = TypeVar("Defaults", EngineDefaults, GenerateDefaults)
-
-
-def _defaults(kind: type[Defaults], struct: str) -> Defaults:
+def _defaults(struct: str) -> SimpleNamespace:
+    """The struct's numbers by name, as its _init function leaves them."""
     pointer = ffi.new(f"{struct}*")
     getattr(lib, f"{struct}_init")(pointer)
-    return kind(**{name: of(getattr(pointer, name)) for name, of in get_type_hints(kind).items()})
+    numbers = (name for name, field in ffi.typeof(struct).fields if field.type.kind == "primitive")
+    return SimpleNamespace(**{name: getattr(pointer, name) for name in numbers})
 
 
-ENGINE = _defaults(EngineDefaults, "pf_engine_options")
-GENERATE = _defaults(GenerateDefaults, "pf_generate_options")
+ENGINE = _defaults("pf_engine_options")
+GENERATE = _defaults("pf_generate_options")

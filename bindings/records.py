@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -180,41 +180,25 @@ class Mask:
 class RequestOptions:
     """pf_generate_options."""
 
-    max_new_tokens: int
-    num_draft_tokens: int
-    ignore_eos: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int
-    stop_ids: tuple[int, ...]
-    draft_source: DraftSource
-    typical_p: float = limits.GENERATE.typical_p
-    min_new_tokens: int = limits.GENERATE.min_new_tokens
-    repetition_penalty: float = limits.GENERATE.repetition_penalty
-    presence_penalty: float = limits.GENERATE.presence_penalty
-    frequency_penalty: float = limits.GENERATE.frequency_penalty
-    penalty_window: int = limits.GENERATE.penalty_window
-    no_repeat_ngram_size: int = limits.GENERATE.no_repeat_ngram_size
+    numbers: Mapping[str, float]
+    """The struct's numbers and flags by their names there; one that is not named has the library's default."""
+    stop_ids: tuple[int, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
-    num_top_logprobs: int = limits.GENERATE.num_top_logprobs
-    echo: bool = limits.GENERATE.echo
     mask: Mask | None = None
-    reuse_prefix: bool
-    tree_widths: tuple[int, ...] = ()
-    tree_nodes: int = 0
-    tree_depth: int = 0
-    tree_parents: tuple[int, ...] = ()
-    typical_epsilon: float = 0.0
-    typical_delta: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """One of the numbers."""
+        try:
+            return self.numbers[name] if name in self.numbers else getattr(limits.GENERATE, name)
+        except AttributeError:
+            raise AttributeError(f"pf_generate_options has no number {name!r}") from None
 
     @property
     def most_tokens(self) -> int:
         """Tokens that a round may write."""
         if self.num_draft_tokens == limits.AS_MANY_AS_PAY:
             return limits.MOST_DRAFT_TOKENS + 1
-        return max(self.num_draft_tokens, len(self.tree_widths), self.tree_depth, len(self.tree_parents)) + 1
+        return int(max(self.num_draft_tokens, self.tree_depth)) + 1
 
 
 class Token(NamedTuple):

@@ -10,28 +10,11 @@ from .masks import MaskCall
 if TYPE_CHECKING:
     from .records import RequestOptions
 
-_PLAIN = (
-    "max_new_tokens",
-    "num_draft_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "seed",
-    "min_new_tokens",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "penalty_window",
-    "no_repeat_ngram_size",
-    "num_top_logprobs",
-    "tree_nodes",
-    "tree_depth",
-    "typical_epsilon",
-    "typical_delta",
-)
-_FLAGS = ("draft_source", "ignore_eos", "reuse_prefix", "echo")
+_KINDS = {
+    name: float if field.type.cname in ("float", "double") else int
+    for name, field in ffi.typeof("pf_generate_options").fields
+    if field.type.kind == "primitive"
+}
 
 
 class RequestStruct:
@@ -41,14 +24,10 @@ class RequestStruct:
         """Copy the options."""
         self.pointer = ffi.new("pf_generate_options*")
         lib.pf_generate_options_init(self.pointer)
-        for name in _PLAIN:
-            setattr(self.pointer, name, getattr(options, name))
-        for name in _FLAGS:
-            setattr(self.pointer, name, int(getattr(options, name)))
+        for name, value in options.numbers.items():
+            setattr(self.pointer, name, _KINDS[name](value))
         self._arrays: list[Any] = []
         self._point("stop_ids", "int32_t[]", list(options.stop_ids))
-        self._point("tree_widths", "int32_t[]", list(options.tree_widths))
-        self._point("tree_parents", "int32_t[]", list(options.tree_parents))
         self._point("logit_bias", "pf_logit_bias[]", [tuple(pair) for pair in options.logit_bias])
         self.mask = None if options.mask is None else MaskCall(options.mask)
         """Must live as long as the request."""

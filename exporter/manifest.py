@@ -139,7 +139,6 @@ class HeadEntry:
     source: str
     parity: dict[str, float] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)  # further tensors, which are those of the target
-    tree: tuple[tuple[int, ...], ...] = ()  # paths of ranks that its trees are made of; empty: none was searched
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,9 +91,9 @@ class Engine:
             lookup_store_size: bytes that the file may have, as 4194304 or "4MiB", the default; the latest outputs stay.
             acceptance: when a drafted token is kept where decoding samples. "equal": when it is the token that the
                 target chooses; draft and target choose with the same noise, and the text is plain decoding's for the
-                seed. "rejection": by rejection sampling (Leviathan et al., 2023; for trees SpecInfer's) where chains or
-                trees of a fixed shape are drafted; the output follows the target's distribution but is not plain
-                decoding's text, and the draft's distributions take memory.
+                seed. "rejection": by rejection sampling (Leviathan et al., 2023) where chains are drafted; the
+                output follows the target's distribution but is not plain decoding's text, and the draft's
+                distributions take memory.
 
         Raises:
             PilotfishError: the subclass says what is wrong; see pilotfish.bindings.errors.
@@ -476,7 +476,6 @@ class Engine:
             has_draft=self._info.has_draft,
             has_head=self._info.has_head,
             max_draft_tokens=self._max_draft_tokens,
-            medusa=self._manifest.head.tree if self._manifest.head else (),
             mask=mask,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +13,16 @@ from pilotfish.bindings import (
 )
 
 from .bundle_files import NotABundleFileError, read_bundle_file
-from .draft_tree import check_choices
-from .files import replace_text
 from .option_checks import check_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .draft_tree import Choices
 
 FORMAT = "pilotfish-bundle"
 FORMAT_VERSION = 1
 MOST_MANIFEST_BYTES = 16 << 20  # as in native/src/bundle/manifest.cpp
 _FILE = "manifest.json"
-_INTEGER_LIST = re.compile(r"\[\n\s+\d+(,\n\s+\d+)*\n\s+\]")  # written on one line: a map has thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +100,6 @@ class HeadEntry:
     taps: tuple[int, ...]
     format: str
     num_bytes: int
-    tree: Choices = ()
-    """Of Medusa heads, in the order of what each choice adds; empty: none was searched for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +142,6 @@ def read_manifest(bundle: str | Path) -> Manifest:
         return _parse(bundle, content)
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
         raise BundleCorruptError(f"{path} is not a complete manifest: {type(error).__name__}: {error}") from error
-
-
-def store_tree(bundle: Path, choices: Choices) -> None:
-    """Writes the tree of a bundle's head into its manifest, which is the old or the new one whatever happens.
-
-    Raises:
-        BundleFileMissingError: the manifest cannot be written.
-    """
-    path = bundle / "manifest.json"
-    content = json.loads(path.read_bytes())
-    content["head"]["tree"] = choices
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    try:
-        replace_text(path, _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n")
-    except OSError as error:
-        raise BundleFileMissingError(f"{path} cannot be written ({error.strerror})") from error
 
 
 def _check_format(path: Path, content: Any) -> None:
@@ -212,15 +189,7 @@ def _parse_head(entry: dict[str, Any]) -> HeadEntry:
         taps=tuple(int(tap) for tap in entry["taps"]),
         format=str(entry["format"]),
         num_bytes=int(entry["weights"]["bytes"]) + sum(int(graph["bytes"]) for graph in entry["graphs"].values()),
-        tree=_parse_tree(entry.get("tree", ())),
     )
-
-
-def _parse_tree(paths: Any) -> Choices:
-    choices = tuple(tuple(int(rank) for rank in path) for path in paths)
-    if choices:
-        check_choices(choices)
-    return choices
 
 
 def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:

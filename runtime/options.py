@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pilotfish.bindings import DraftSource, InvalidArgumentError, RequestOptions, limits
 
-from .draft_tree import MEDUSA_CHOICES, parse_tree
+from .draft_tree import tree_size
 from .option_checks import (
     check_encodable,
     check_flag,
@@ -25,8 +25,6 @@ from .source_checks import check_drafting, check_source
 if TYPE_CHECKING:
     from pilotfish.bindings import Mask
 
-    from .draft_tree import Choices
-
 INT32_MAX = 2**31 - 1
 UINT64_MAX = 2**64 - 1
 SOURCES = {
@@ -38,12 +36,13 @@ SOURCES = {
     "head": DraftSource.HEAD,
     "lookup+head": DraftSource.LOOKUP_HEAD,
 }
-_SAME_IN_REQUESTS = (
-    *("max_new_tokens", "min_new_tokens", "ignore_eos", "echo", "reuse_prefix"),
-    *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_window", "no_repeat_ngram_size"),
-    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
-)
 _DEFAULTS = limits.GENERATE
+FLAG = "flag"
+
+
+def _flag(name: str, text: str) -> Any:
+    """An option with the library's default that the commands have as a flag, which this text explains."""
+    return field(default=getattr(_DEFAULTS, name), metadata={FLAG: text})
 
 
 class GenerateKeywords(TypedDict, total=False):
@@ -104,27 +103,31 @@ class GenerateOptions:
     """Tokens drafted a round, whatever they cost; 0 decodes plainly. None: each round as many as pay off, up to the
     engine's max_draft_tokens. A number with the source "auto" is the draft model's, or the head's where there is no
     draft model. A head drafts no more levels than it has predictions for."""
-    temperature: float = _DEFAULTS.temperature
+    temperature: float = _flag("temperature", "0: greedy.")
     """Below 1e-37 it is greedy; otherwise logits are divided by it."""
-    top_k: int = _DEFAULTS.top_k
+    top_k: int = _flag("top_k", "Keep the k likeliest tokens; 0: off.")
     """Keep the k likeliest tokens; 0 is off."""
-    top_p: float = _DEFAULTS.top_p
+    top_p: float = _flag("top_p", "Keep the likeliest tokens that reach this probability; 1: off.")
     """Keep the likeliest tokens that together reach this probability, in (0, 1]; 1 is off."""
-    min_p: float = _DEFAULTS.min_p
+    min_p: float = _flag("min_p", "Keep tokens at least this fraction as likely as the likeliest; 0: off.")
     """Keep tokens at least this fraction as likely as the likeliest, in [0, 1); 0 is off."""
-    typical_p: float = _DEFAULTS.typical_p
+    typical_p: float = _flag(
+        "typical_p", "Keep the tokens nearest to the typical surprise that reach this probability; 1: off."
+    )
     """Keep the tokens whose surprise is nearest to the entropy until they reach this probability, in (0, 1]; 1 is
     off."""
-    repetition_penalty: float = _DEFAULTS.repetition_penalty
+    repetition_penalty: float = _flag(
+        "repetition_penalty", "Divide, or multiply below zero, the scores of tokens that occurred; 1: off."
+    )
     """Scores above zero of tokens that occurred, in prompt or output, are divided by it, those below multiplied, in
     (0, 100]; 1 is off."""
-    presence_penalty: float = _DEFAULTS.presence_penalty
+    presence_penalty: float = _flag("presence_penalty", "Lower the scores of generated tokens by this; 0: off.")
     """Subtracted from the scores of tokens that were generated, in [-100, 100]; 0 is off. The prompt does not count."""
-    frequency_penalty: float = _DEFAULTS.frequency_penalty
+    frequency_penalty: float = _flag("frequency_penalty", "The same for each time that one was generated; 0: off.")
     """Subtracted once for each time that a token was generated, in [-100, 100]; 0 is off."""
-    penalty_window: int = _DEFAULTS.penalty_window
+    penalty_window: int = _flag("penalty_window", "How many of the last tokens penalties look at; 0: all.")
     """How many of the last tokens, prompt included, penalties look at; 0 is all."""
-    no_repeat_ngram_size: int = _DEFAULTS.no_repeat_ngram_size
+    no_repeat_ngram_size: int = _flag("no_repeat_ngram_size", "No n-gram of this size occurs twice; 0: off.")
     """No n-gram of this size occurs twice in prompt and output; 0 is off."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     """Added to the scores of token ids; -inf bans one."""
@@ -139,11 +142,11 @@ class GenerateOptions:
     "<|im_start|>" does, ends it at that token too, as its id among stop_ids would."""
     stop_ids: Sequence[int] = ()
     """Token ids that end the text, beside the bundle's own end-of-text ids."""
-    ignore_eos: bool = _DEFAULTS.ignore_eos
+    ignore_eos: bool = bool(_DEFAULTS.ignore_eos)
     """Go on after the bundle's end-of-text ids."""
     logprobs: int = _DEFAULTS.num_top_logprobs
     """So many likeliest ids are reported with each token, with their log-probabilities, 0..256."""
-    echo: bool = _DEFAULTS.echo
+    echo: bool = bool(_DEFAULTS.echo)
     """The prompt's tokens come first, as events with their log-probabilities; the first one has none (NaN). The prompt
     then runs a few tokens at a time, which is slow."""
     json_schema: Mapping[str, Any] | str | None = None
@@ -155,14 +158,12 @@ class GenerateOptions:
     grammar: str | None = None
     """The text is of this context-free grammar, in llguidance's variant of Lark. Text is never spelled with special
     tokens; a rule may name one, as in <|im_start|>."""
-    reuse_prefix: bool = _DEFAULTS.reuse_prefix
+    reuse_prefix: bool = bool(_DEFAULTS.reuse_prefix)
     """Start from the caches of an earlier generation that began alike, and leave them for later ones."""
     tree: str | None = None
-    """A token tree of the draft model, or of the head where the source is "head" or there is no draft model, instead of
-    a chain of num_draft_tokens: "3-2-2-1" gives each token so many children, level by level; "dynamic" takes the
-    tree_nodes likeliest tokens, with the sources "lookup+draft" and "lookup+head" looked-up ones too. For heads also a
-    list of Medusa's choices, "[[0], [1], [0, 0]]", and "medusa", the tree that was searched for the bundle's head, or
-    15 usual choices. Its tokens must fit the engine's max_draft_tokens."""
+    """"dynamic": a token tree of the draft model, or of the head where the source is "head" or there is no draft model,
+    instead of a chain of num_draft_tokens. It has the tree_nodes likeliest tokens, with the sources "lookup+draft" and
+    "lookup+head" looked-up ones too."""
     tree_nodes: int | None = None
     """Tokens of a dynamic tree; None: the engine's max_draft_tokens."""
     tree_depth: int | None = None
@@ -249,7 +250,6 @@ class GenerateOptions:
         has_draft: bool,
         max_draft_tokens: int,
         has_head: bool = False,
-        medusa: Choices = (),
         mask: Mask | None = None,
     ) -> RequestOptions:
         """Fill in what depends on the bundle, and draw the seed if none was given.
@@ -258,29 +258,28 @@ class GenerateOptions:
             has_draft: it has a draft model.
             max_draft_tokens: what the engine has room for.
             has_head: it has a head.
-            medusa: the tree that was searched for its head; empty: the usual one.
             mask: of structured output.
         """
-        shape = (self.tree, self.tree_nodes, self.tree_depth)
-        tree = parse_tree(*shape, max_draft_tokens=max_draft_tokens, medusa=medusa or MEDUSA_CHOICES)
+        nodes, depth = tree_size(self.tree, self.tree_nodes, self.tree_depth, max_draft_tokens=max_draft_tokens)
         num_draft_tokens = limits.AS_MANY_AS_PAY if self.num_draft_tokens is None else self.num_draft_tokens
-        check_source(self, has_draft=has_draft, has_head=has_head, is_medusa=bool(tree.parents))
+        check_source(self, has_draft=has_draft, has_head=has_head)
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         epsilon, delta = self.typical_acceptance or (0.0, 0.0)
+        names = {field.name for field in fields(self)} & vars(limits.GENERATE).keys()
         return RequestOptions(
-            **{name: getattr(self, name) for name in _SAME_IN_REQUESTS},
-            num_draft_tokens=num_draft_tokens,
-            seed=secrets.randbits(UINT64_MAX.bit_length()) if self.seed is None else int(self.seed),
+            numbers={name: getattr(self, name) for name in names}
+            | {
+                "num_draft_tokens": num_draft_tokens,
+                "seed": secrets.randbits(UINT64_MAX.bit_length()) if self.seed is None else int(self.seed),
+                "draft_source": SOURCES[self.source],
+                "num_top_logprobs": self.logprobs,
+                "tree_nodes": nodes,
+                "tree_depth": depth,
+                "typical_epsilon": epsilon,
+                "typical_delta": delta,
+            },
             stop_ids=tuple(self.stop_ids),
-            draft_source=SOURCES[self.source],
             logit_bias=tuple(self.logit_bias.items()),
-            num_top_logprobs=self.logprobs,
             mask=mask,
-            tree_widths=tree.widths,
-            tree_nodes=tree.nodes,
-            tree_depth=tree.depth,
-            tree_parents=tree.parents,
-            typical_epsilon=epsilon,
-            typical_delta=delta,
         )

@@ -75,9 +75,8 @@ class Stats:
     counted_seconds: float = 0.0
     """Of the rounds, by the costs of passes that they are planned by, and by no clock."""
     num_device_rounds: int = 0
-    """Rounds whose tokens a GPU chose. The others handed their logits to the host: those with logit bias, penalties,
-    bans, structured output, typical_p, typical acceptance or top logprobs, and sampled ones of an engine whose
-    acceptance is "rejection"."""
+    """Rounds whose tokens a GPU chose. The others handed their logits to the host; docs/gpu.md has the options that
+    need that."""
     num_failed_drafts: int = 0
     """Rounds in which the draft model's or head's logits were not numbers, so that the target went on without a draft:
     not 0 where the bundle's draft is damaged. On a GPU such a round is a BundleCorruptError instead."""

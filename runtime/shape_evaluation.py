@@ -6,26 +6,20 @@ rounds are not replayed from two models' logits: every shape generates the answe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pilotfish.bindings import Model
-
 from .draft_evaluation import ALL
-from .draft_tree import MEDUSA_CHOICES, MOST_CHOICES
 from .options import GenerateKeywords
-from .tree_search import SearchedTree, search_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .bench import Prompt
-    from .draft_tree import Choices
     from .engine import Engine
     from .results import Result, Round
 
-SEARCH_PASSES = 2
+MOST_NODES = 15  # of a tree; with the token before them 16 rows
 _CHAINS = {"head": (1, 2, 3, 4, 6), "draft": (2, 4)}  # of a draft model, greedy ones are replayed by draft_evaluation
 
 
@@ -56,16 +50,12 @@ class SourceScores:
 
 
 def shapes_of(engine: Engine, source: str) -> dict[str, GenerateKeywords]:
-    """What is drafted, by name: chains as deep as a head goes, a dynamic tree, and Medusa's static ones."""
+    """What is drafted, by name: chains as deep as a head goes, and a dynamic tree."""
     head = engine.manifest.head if source == "head" else None
     chains = _CHAINS[source]
     deepest = (head.num_predictions if head else 0) or max(chains)
     shapes = {f"chain of {k}": GenerateKeywords(num_draft_tokens=k) for k in sorted({*chains, deepest}) if k <= deepest}
-    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=MOST_CHOICES)
-    if head and head.kind == "medusa" and deepest >= max(map(len, MEDUSA_CHOICES)):
-        shapes["usual tree"] = GenerateKeywords(tree=json.dumps(MEDUSA_CHOICES))
-    if head and head.tree:
-        shapes[f"own tree of {len(head.tree)}"] = GenerateKeywords(tree="medusa")
+    shapes["dynamic tree"] = GenerateKeywords(tree="dynamic", tree_nodes=MOST_NODES)
     shapes["as many as pay"] = GenerateKeywords()
     return shapes
 
@@ -75,7 +65,7 @@ def evaluate_shapes(
 ) -> tuple[SourceScores, ...]:
     """Answers every prompt plainly and with every shape of a source; calls `on_step` after each prompt.
 
-    The engine must have room for MOST_CHOICES drafted tokens. ``common`` says how long the answers are and how
+    The engine must have room for MOST_NODES drafted tokens. ``common`` says how long the answers are and how
     their tokens are chosen.
     """
     shapes = {"plain": common | GenerateKeywords(num_draft_tokens=0)} | {
@@ -89,28 +79,6 @@ def evaluate_shapes(
     groups = {name: [found for of, found in answers if of == name] for name in sorted({of for of, _ in answers})}
     groups[ALL] = [found for _, found in answers]
     return tuple(_score(name, group) for name, group in groups.items())
-
-
-def find_tree(
-    engine: Engine, prompts: Sequence[Prompt], new_tokens: int, on_step: Callable[[], None]
-) -> tuple[SearchedTree, int]:
-    """Searches the tree of a bundle's Medusa heads; also how many of its choices give most tokens a second here.
-
-    Calls `on_step` SEARCH_PASSES times for each prompt. The engine needs room for MOST_CHOICES drafted tokens.
-    """
-    head = engine.manifest.head
-    assert head is not None  # noqa: S101
-
-    def measure(choices: Choices) -> Iterator[tuple[Round, ...]]:
-        options = GenerateKeywords(source="head", tree=json.dumps(choices), max_new_tokens=new_tokens)
-        for prompt in prompts:
-            yield _answer(engine, prompt, options).rounds
-            on_step()
-
-    searched = search_tree(measure, head.num_predictions, MOST_CHOICES, SEARCH_PASSES)
-    context = sum(len(prompt.ids) for prompt in prompts) // len(prompts) + new_tokens // 2
-    drafting = engine.pass_cost(1, context=context, model=Model.HEAD)
-    return searched, searched.best_size(lambda size: drafting + engine.pass_cost(size + 1, context=context))
 
 
 def _answer(engine: Engine, prompt: Prompt, options: GenerateKeywords) -> Result:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import InvalidArgumentError, limits
 
-from .draft_tree import DYNAMIC, check_tree_type, parse_tree
+from .draft_tree import tree_size
 from .option_checks import (
     check_sequence,
     is_greedy,
@@ -25,13 +25,12 @@ def check_drafting(options: GenerateOptions) -> None:
     Raises:
         InvalidArgumentError: a value outside its range, or options that contradict each other.
     """
-    check_tree_type(options.tree)
     count = options.num_draft_tokens
     if options.tree is not None and count is not None:
         raise InvalidArgumentError(f"tree is {shown(options.tree)} and num_draft_tokens {count}: give one")
     if options.source == "plain" and count:
         raise InvalidArgumentError(f"num_draft_tokens is {count}, but the source 'plain' drafts nothing")
-    parse_tree(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=limits.MOST_DRAFT_TOKENS)
+    tree_size(options.tree, options.tree_nodes, options.tree_depth, max_draft_tokens=limits.MOST_DRAFT_TOKENS)
     _check_typical(options)
 
 
@@ -47,24 +46,26 @@ def _check_typical(options: GenerateOptions) -> None:
         raise InvalidArgumentError("typical_acceptance needs a temperature above 0: greedy decoding is exact")
 
 
-def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, is_medusa: bool) -> None:
+def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool) -> None:
     """Refuses what the bundle cannot draft.
 
     Args:
         options: what is asked for.
         has_draft: whether the bundle has a draft model.
         has_head: whether it has a head.
-        is_medusa: whether the tree has Medusa's choices.
 
     Raises:
-        InvalidArgumentError: a source that is not there, or that does not draft such a tree.
+        InvalidArgumentError: a source that is not there, or that drafts no tree.
     """
-    if options.tree is not None:
-        _check_tree(options.tree, options.source, is_medusa=is_medusa)
-    by_head = is_medusa or options.source in ("head", "lookup+head")
+    if options.tree is not None and options.source in ("plain", "lookup"):
+        raise InvalidArgumentError(
+            f"tree is {shown(options.tree)}, but the source {options.source!r}: the draft model or the head drafts it"
+        )
+    by_head = options.source in ("head", "lookup+head")
     if by_head and not has_head:
-        what = f"tree is {shown(options.tree)}" if options.source == "auto" else f"source is {shown(options.source)}"
-        raise InvalidArgumentError(f"{what}, but the bundle has no head: export one with --head")
+        raise InvalidArgumentError(
+            f"source is {shown(options.source)}, but the bundle has no head: export one with --head"
+        )
     if by_head or has_draft or (has_head and options.source == "auto"):
         return
     if options.tree is not None:
@@ -80,17 +81,3 @@ def check_source(options: GenerateOptions, *, has_draft: bool, has_head: bool, i
             f"num_draft_tokens is {options.num_draft_tokens}, but the bundle has no draft: export one with --draft, "
             "or name the source 'lookup'"
         )
-
-
-def _check_tree(tree: str, source: str, *, is_medusa: bool) -> None:
-    """Refuses a tree that the source, whatever the bundle has, does not draft."""
-    if source in ("plain", "lookup"):
-        raise InvalidArgumentError(
-            f"tree is {shown(tree)}, but the source {shown(source)}: the draft model or the head drafts it"
-        )
-    if tree != DYNAMIC and source.startswith("lookup"):
-        raise InvalidArgumentError(
-            f"tree is {shown(tree)}, but the source {source!r}: only a dynamic tree has places for looked-up tokens"
-        )
-    if is_medusa and source == "draft":
-        raise InvalidArgumentError(f"tree is {shown(tree)}, but the source 'draft': only heads draft such a tree")

@@ -80,7 +80,7 @@ class TokenStream(Iterator[Event]):
         self._last: Event | None = None
         self._events: list[Event] = []
         self._num_new_tokens = 0
-        self._min_new_tokens = request.min_new_tokens
+        self._min_new_tokens: int = request.min_new_tokens
         self._reports_likeliest = request.num_top_logprobs > 0
         self._cut_off = False  # by a stop string
         self._finish_reason: str | None = None

@@ -10,8 +10,8 @@ import numpy as np
 from pilotfish.bindings import Model
 
 from .options import GenerateKeywords, GenerateOptions
-from .verify_oracle import distribution
-from .verify_sources import PLAIN, SAMPLINGS, Sampling, Source
+from .verify_oracle import SAMPLINGS, Sampling, distribution
+from .verify_sources import PLAIN, Source
 from .verify_statistics import randomised_rank, uniform_p_value
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def sampling_checks(
 ) -> Iterator[Check]:
     """With every sampling plain decoding follows the exact distribution, and every source repeats its tokens.
 
-    Where drafts are accepted by rejection, `are_drawn`, sources of a fixed shape follow the distribution instead.
+    Where drafts are accepted by rejection, `are_drawn`, chains follow the distribution instead.
     """
     drawn = [source for source in sources if are_drawn and source.is_drawn]
     sources = [source for source in sources if source not in drawn]

@@ -1,15 +1,19 @@
 """What the options of a generation make of a row of logits: a second implementation, in NumPy, to verify the first by.
 
-Slow and plain, in double precision. Processors first, in the order that GenerateOptions explains, then the warpers
-temperature, top-k, top-p, min-p and typical-p, each on what the one before left.
+With the ways to sample that it judges: a new option joins both. Slow and plain, in double precision. Processors first,
+in the order that GenerateOptions explains, then the warpers temperature, top-k, top-p, min-p and typical-p, each on
+what the one before left.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .options import GenerateKeywords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +27,43 @@ if TYPE_CHECKING:
 # Summing in single precision may put a token just inside a filter that double precision puts just outside.
 MASS_SLACK = 1e-4
 MIN_P_SLACK = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """A way to sample."""
+
+    name: str
+    options: GenerateKeywords = field(default_factory=GenerateKeywords)
+
+
+SAMPLINGS = (
+    Sampling("temperature 1", GenerateKeywords(temperature=1.0)),
+    Sampling("cool, top-k", GenerateKeywords(temperature=0.6, top_k=20)),
+    Sampling("warm, top-p", GenerateKeywords(temperature=1.4, top_p=0.8)),
+    Sampling("min-p", GenerateKeywords(temperature=1.0, min_p=0.1)),
+    Sampling("typical-p", GenerateKeywords(temperature=1.0, typical_p=0.8)),
+    Sampling("penalties", GenerateKeywords(temperature=1.0, repetition_penalty=1.2, frequency_penalty=0.5)),
+    Sampling("penalties in a window", GenerateKeywords(temperature=0.9, presence_penalty=1.0, penalty_window=8)),
+    Sampling("no trigram twice", GenerateKeywords(temperature=0.7, no_repeat_ngram_size=3)),
+    Sampling(
+        "all of them",
+        GenerateKeywords(
+            temperature=0.9,
+            top_k=50,
+            top_p=0.95,
+            min_p=0.02,
+            typical_p=0.95,
+            repetition_penalty=1.1,
+            presence_penalty=0.2,
+            frequency_penalty=0.2,
+            penalty_window=32,
+            no_repeat_ngram_size=4,
+            logit_bias={0: -2.0, 1: 2.0},
+            min_new_tokens=8,
+        ),
+    ),
+)
 
 
 def distribution(

@@ -1,11 +1,10 @@
-"""What pilotfish verify goes over: every way to draft, and every way to sample. A new one joins by a line here."""
+"""What pilotfish verify goes over: every way to draft. A new one joins by a line here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .draft_tree import DYNAMIC
 from .options import GenerateKeywords
 
 if TYPE_CHECKING:
@@ -37,15 +36,7 @@ class Source:
     @property
     def is_drawn(self) -> bool:
         """Whether its tokens are drawn where drafts are accepted by rejection, so that the text is not plain's."""
-        return self.is_fixed and self.options.get("tree") != DYNAMIC and self.options.get("source") != "lookup"
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """A way to sample."""
-
-    name: str
-    options: GenerateKeywords = field(default_factory=GenerateKeywords)
+        return "num_draft_tokens" in self.options and self.options.get("source") != "lookup"
 
 
 def _of_head(name: str, options: GenerateKeywords) -> Source:
@@ -56,7 +47,6 @@ def _of_head(name: str, options: GenerateKeywords) -> Source:
 _SOURCES = (
     *(Source(f"chain of {k}", GenerateKeywords(num_draft_tokens=k)) for k in (1, 2, 4, 8)),
     Source("draft", GenerateKeywords(source="draft")),
-    Source("tree 2-2-1", GenerateKeywords(tree="2-2-1")),
     Source("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
     *(
         _of_head(f"head, {name}", options)
@@ -64,7 +54,6 @@ _SOURCES = (
             ("chain of 1", GenerateKeywords(num_draft_tokens=1)),
             ("chain of 3", GenerateKeywords(num_draft_tokens=3)),
             ("as many as pay", GenerateKeywords()),
-            ("tree 3", GenerateKeywords(tree="3")),
             ("dynamic tree of 15", GenerateKeywords(tree="dynamic", tree_nodes=15)),
         )
     ),
@@ -78,34 +67,6 @@ _SOURCES = (
         needs_head=True,
     ),
     Source("auto", GenerateKeywords(), needs_draft=False, drafts_by_model=False),
-)
-
-SAMPLINGS = (
-    Sampling("temperature 1", GenerateKeywords(temperature=1.0)),
-    Sampling("cool, top-k", GenerateKeywords(temperature=0.6, top_k=20)),
-    Sampling("warm, top-p", GenerateKeywords(temperature=1.4, top_p=0.8)),
-    Sampling("min-p", GenerateKeywords(temperature=1.0, min_p=0.1)),
-    Sampling("typical-p", GenerateKeywords(temperature=1.0, typical_p=0.8)),
-    Sampling("penalties", GenerateKeywords(temperature=1.0, repetition_penalty=1.2, frequency_penalty=0.5)),
-    Sampling("penalties in a window", GenerateKeywords(temperature=0.9, presence_penalty=1.0, penalty_window=8)),
-    Sampling("no trigram twice", GenerateKeywords(temperature=0.7, no_repeat_ngram_size=3)),
-    Sampling(
-        "all of them",
-        GenerateKeywords(
-            temperature=0.9,
-            top_k=50,
-            top_p=0.95,
-            min_p=0.02,
-            typical_p=0.95,
-            repetition_penalty=1.1,
-            presence_penalty=0.2,
-            frequency_penalty=0.2,
-            penalty_window=32,
-            no_repeat_ngram_size=4,
-            logit_bias={0: -2.0, 1: 2.0},
-            min_new_tokens=8,
-        ),
-    ),
 )
 
 

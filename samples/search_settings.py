@@ -84,7 +84,6 @@ def settings(*, has_draft: bool, has_head: bool, length: bool, chains_only: bool
         return chosen
     chosen["lookup + 4"] = Options(source="lookup+draft", num_draft_tokens=4)
     chosen |= chains(*range(1, 9), 11, MOST_DRAFTED)
-    chosen |= {f"tree {tree}": Options(tree=tree) for tree in ("2-1", "2-2-1")}
     chosen |= {f"tree of {tokens}": dynamic(tokens, min(tokens, 6)) for tokens in (3, 4, 5, 6, 7, 9, 11, 13, 15)}
     return chosen
 

@@ -108,9 +108,9 @@ typedef enum {
   /* It is the token that the target chooses there. Draft and target share the noise that they choose with, so that the
    * choices often agree, and the text is plain decoding's for the seed whatever drafts. */
   PF_ACCEPT_EQUAL = 0,
-  /* Rejection sampling, for chains and trees of a fixed shape: their tokens are drawn, and what comes out follows the
-   * target's distribution, but it is not plain decoding's text. A draft's distributions are kept, which takes memory,
-   * and rounds never run on a GPU by themselves. Everything else is accepted as above. */
+  /* Rejection sampling, for chains: their tokens are drawn, and what comes out follows the target's distribution, but
+   * it is not plain decoding's text. A draft's distributions are kept, which takes memory, and rounds never run on a
+   * GPU by themselves. Everything else is accepted as above. */
   PF_ACCEPT_REJECTION = 1
 } pf_acceptance;
 /* Why a round drafted what it did. */
@@ -206,11 +206,9 @@ typedef struct {
   int32_t draft_source;
   /* 1: start from the cache of an earlier request that began alike, and leave it one; 0: neither */
   int32_t reuse_prefix;
-  /* A tree of the draft model or the head instead of num_draft_tokens, which must not be above 0 then: either of a
-   * fixed shape, or of the tree_nodes likeliest tokens the draft finds in up to tree_depth levels, beside looked-up
-   * ones if the source says so. Neither has more than max_draft_tokens tokens. */
-  const int32_t* tree_widths; /* children of each token of a level: 3, 2, 2, 1 gives 3 + 6 + 12 + 12 tokens; copied */
-  size_t num_tree_widths;     /* levels */
+  /* A tree of the draft model or the head instead of num_draft_tokens, which must not be above 0 then: the tree_nodes
+   * likeliest tokens the draft finds in up to tree_depth levels, beside looked-up ones if the source says so. It has no
+   * more than max_draft_tokens tokens. 0: none. */
   int32_t tree_nodes;
   int32_t tree_depth; /* 0: PF_DEFAULT_TREE_DEPTH, or tree_nodes where that is less */
   /* Typical acceptance, which is lossy: a drafted token is kept if its probability is above
@@ -234,10 +232,6 @@ typedef struct {
   int32_t echo;             /* 0 or 1: steps return the prompt's tokens first. Their logprobs take a slow prefill */
   pf_mask_callback mask;    /* NULL: off */
   void* mask_user;          /* passed to mask; must outlive the request */
-  /* A tree of the head in which tokens may have any number of children, as in Medusa: token i hangs below
-   * tree_parents[i], an earlier one or -1, the last token of the sequence. Parents ascend; copied. */
-  const int32_t* tree_parents;
-  size_t num_tree_parents;
 } pf_generate_options;
 
 typedef struct {
@@ -367,7 +361,7 @@ PF_API pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int3
 /* Writes the lookup store's file anew, as a whole, if outputs were added since. Closing the engine does not. */
 PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
 
-/* Greedy, at most 128 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
+/* Greedy, at most 256 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
 PF_API void pf_generate_options_init(pf_generate_options* options);
 /* Reserves cache blocks for prompt + max_new_tokens; copies ids. The caller closes *request_out. PF_CONTEXT_FULL: the
  * prompt can never fit; PF_ENGINE_BUSY: it will once open requests are closed. */

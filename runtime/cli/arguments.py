@@ -46,7 +46,7 @@ Calibration = Annotated[
 ]
 Tree = Annotated[
     str | None,
-    typer.Option(help='A tree of drafts: children by level, as 3-2-2-1, "dynamic", or "medusa"; default: a chain.'),
+    typer.Option(help='"dynamic": a tree of the likeliest drafts; default: a chain.'),
 ]
 TreeNodes = Annotated[
     int | None, typer.Option(help=f"Tokens of a dynamic tree; default: {limits.ENGINE.max_draft_tokens}.")
@@ -54,20 +54,6 @@ TreeNodes = Annotated[
 TreeDepth = Annotated[
     int | None, typer.Option(help=f"Levels of a dynamic tree; default: {limits.DEFAULT_TREE_DEPTH} at most.")
 ]
-Temperature = Annotated[float, typer.Option(help="0: greedy.")]
-TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0: off.")]
-TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens that reach this probability; 1: off.")]
-MinP = Annotated[float, typer.Option(help="Keep tokens at least this fraction as likely as the likeliest; 0: off.")]
-TypicalP = Annotated[
-    float, typer.Option(help="Keep the tokens nearest to the typical surprise that reach this probability; 1: off.")
-]
-RepetitionPenalty = Annotated[
-    float, typer.Option(help="Divide, or multiply below zero, the scores of tokens that occurred; 1: off.")
-]
-PresencePenalty = Annotated[float, typer.Option(help="Lower the scores of generated tokens by this; 0: off.")]
-FrequencyPenalty = Annotated[float, typer.Option(help="The same for each time that one was generated; 0: off.")]
-PenaltyWindow = Annotated[int, typer.Option(help="How many of the last tokens penalties look at; 0: all.")]
-NoRepeatNgramSize = Annotated[int, typer.Option(help="No n-gram of this size occurs twice; 0: off.")]
 LogitBias = Annotated[
     list[str] | None,
     typer.Option(metavar="ID=BIAS", help="Add to a token's score; -inf bans it; may be repeated."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,14 +10,13 @@ import typer
 from pilotfish.bindings import UnsupportedError
 from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.draft_evaluation import NUM_POSITIONS, evaluate
-from pilotfish.runtime.draft_tree import MOST_CHOICES
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
-from pilotfish.runtime.manifest import read_manifest, store_tree
+from pilotfish.runtime.manifest import read_manifest
 from pilotfish.runtime.option_checks import is_greedy
 from pilotfish.runtime.options import GenerateKeywords, GenerateOptions
 from pilotfish.runtime.report.drafts_page import Candidate, advice, drafts_page
-from pilotfish.runtime.shape_evaluation import SEARCH_PASSES, evaluate_shapes, find_tree
+from pilotfish.runtime.shape_evaluation import MOST_NODES, evaluate_shapes
 
 from .arguments import Json
 from .bars import passing_bar
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pilotfish.runtime.bench import Prompt
-    from pilotfish.runtime.manifest import Manifest
     from pilotfish.runtime.shape_evaluation import SourceScores
 
 SCHEMA = "pilotfish-evaluate-draft-3"
@@ -42,18 +39,6 @@ NewTokens = Annotated[int, typer.Option(min=2, help="Tokens of an answer at most
 PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
 
 
-SearchTree = Annotated[
-    int | None,
-    typer.Option(
-        metavar="TOKENS",
-        min=0,
-        max=MOST_CHOICES,
-        help="First search the best tree of so many tokens for Medusa heads on these prompts, and store it in the "
-        'bundles as the tree "medusa"; 0: as many tokens as are fastest here.',
-    ),
-]
-
-
 @with_groups
 def evaluate_draft(
     bundles: Bundles,
@@ -61,7 +46,6 @@ def evaluate_draft(
     prompts: Prompts,
     new_tokens: NewTokens = 128,
     pass_repeats: PassRepeats = 20,
-    search_tree: SearchTree = None,
     choice: ChoiceFlags,
     engine_flags: EngineFlags,
     pages: PageFlags,
@@ -74,17 +58,13 @@ def evaluate_draft(
     """
     GenerateOptions(**choice.keywords())  # what is wrong with them shows before a bundle loads
     for bundle in bundles:
-        manifest = read_manifest(bundle)  # a wrong path shows before the others are evaluated
-        if search_tree is not None:
-            _check_medusa(bundle, manifest)
-    room = max(NUM_POSITIONS, MOST_CHOICES)
+        read_manifest(bundle)  # a wrong path shows before the others are evaluated
+    room = max(NUM_POSITIONS, MOST_NODES)
     pages.check()
     reports: list[dict[str, Any]] = []
     candidates: list[Candidate] = []
     for bundle in bundles:
         note_device(engine_flags.device)
-        if search_tree is not None:
-            _search_tree(bundle, prompts, new_tokens, search_tree, engine_flags)
         with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
             common = choice.keywords() | GenerateKeywords(max_new_tokens=new_tokens)
             report, scores = _evaluate(engine, bundle, prompts, common, pass_repeats)
@@ -121,29 +101,6 @@ def _prompts(engine: Engine, path: str, new_tokens: int) -> Sequence[Prompt]:
     if chosen.num_too_long:
         note(f"{chosen.num_too_long} prompt(s) of {path} left out: they leave no room for {new_tokens} tokens")
     return chosen.prompts
-
-
-def _check_medusa(bundle: str, manifest: Manifest) -> None:
-    if manifest.head is None or manifest.head.kind != "medusa":
-        found = "no head" if manifest.head is None else f"a head of kind {manifest.head.kind}"
-        raise UnsupportedError(
-            f"--search-tree is for Medusa heads, which score all levels at once; {bundle} has {found}"
-        )
-
-
-def _search_tree(bundle: str, prompts: str, new_tokens: int, num_tokens: int, flags: EngineFlags) -> None:
-    with Engine(bundle, **flags.keywords(), max_draft_tokens=MOST_CHOICES) as engine:
-        chosen = _prompts(engine, prompts, new_tokens)
-        with passing_bar() as progress:
-            task = progress.add_task(f"searching a tree, {bundle}", total=len(chosen) * SEARCH_PASSES)
-            searched, best = find_tree(engine, chosen, new_tokens, lambda: progress.advance(task))
-    size = min(num_tokens or best, len(searched.choices))
-    store_tree(Path(bundle), searched.choices[:size])
-    show(
-        f"{bundle}: stored a tree of {size} token(s), {searched.lengths[size]:.2f} tokens a round expected (most speed "
-        f"here by {best}, most tokens by {len(searched.choices)}, {searched.lengths[-1]:.2f}): "
-        f"{[list(path) for path in searched.choices[:size]]}"
-    )
 
 
 def _evaluate(

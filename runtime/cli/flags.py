@@ -6,40 +6,32 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
+
+import typer
 
 from pilotfish.bindings import limits
-from pilotfish.runtime.draft_tree import DYNAMIC, room_for
-from pilotfish.runtime.options import GenerateKeywords
+from pilotfish.runtime.draft_tree import DYNAMIC
+from pilotfish.runtime.options import FLAG, GenerateKeywords, GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_CALIBRATION
 
 from .arguments import (
     Calibration,
     Device,
-    FrequencyPenalty,
     LogitBias,
     LookupStore,
     MaxContext,
     MeasuredSeed,
     MemoryBudget,
-    MinP,
-    NoRepeatNgramSize,
-    PenaltyWindow,
-    PresencePenalty,
-    RepetitionPenalty,
     Seed,
-    Temperature,
     Threads,
-    TopK,
-    TopP,
     Tree,
     TreeDepth,
     TreeNodes,
-    TypicalP,
     parse_logit_bias,
 )
 
-_DEFAULTS = limits.GENERATE
+Group = TypeVar("Group")
 
 
 @dataclass(frozen=True)
@@ -85,43 +77,45 @@ class TreeFlags:
 
     def room(self, least: int) -> int:
         """The max_draft_tokens of an engine that has room for the tree, and ``least`` anyway."""
-        return max(least, room_for(self.tree, self.tree_nodes))
+        return max(least, self.tree_nodes or 0)
 
 
-@dataclass(frozen=True)
+def options_as_flags(*names: str) -> Callable[[type[Group]], type[Group]]:
+    """Makes a class a group that has these of GenerateOptions' options too, or all that are flags, first of its own."""
+    hints = get_type_hints(GenerateOptions)
+    chosen = [field for field in fields(GenerateOptions) if FLAG in field.metadata and field.name in (names or hints)]
+
+    def make(group: type[Group]) -> type[Group]:
+        options = {each.name: Annotated[hints[each.name], typer.Option(help=each.metadata[FLAG])] for each in chosen}
+        group.__annotations__ = options | group.__annotations__
+        for each in chosen:
+            setattr(group, each.name, each.default)
+        return dataclass(frozen=True)(group)
+
+    return make
+
+
+@options_as_flags()
 class SamplingFlags:
     """How a token is chosen."""
 
-    temperature: Temperature = _DEFAULTS.temperature
-    top_k: TopK = _DEFAULTS.top_k
-    top_p: TopP = _DEFAULTS.top_p
-    min_p: MinP = _DEFAULTS.min_p
-    typical_p: TypicalP = _DEFAULTS.typical_p
-    repetition_penalty: RepetitionPenalty = _DEFAULTS.repetition_penalty
-    presence_penalty: PresencePenalty = _DEFAULTS.presence_penalty
-    frequency_penalty: FrequencyPenalty = _DEFAULTS.frequency_penalty
-    penalty_window: PenaltyWindow = _DEFAULTS.penalty_window
-    no_repeat_ngram_size: NoRepeatNgramSize = _DEFAULTS.no_repeat_ngram_size
     logit_bias: LogitBias = None
     seed: Seed = None
 
     def keywords(self) -> dict[str, Any]:
         """As Engine.generate takes them; InvalidArgumentError if a bias is no ID=BIAS."""
-        return asdict(self) | {"logit_bias": parse_logit_bias(self.logit_bias)}
+        return vars(self) | {"logit_bias": parse_logit_bias(self.logit_bias)}
 
 
-@dataclass(frozen=True)
+@options_as_flags("temperature", "top_k", "top_p")
 class ChoiceFlags:
     """How tokens are chosen while drafting is measured: every way to draft has the same text to draft."""
 
-    temperature: Temperature = _DEFAULTS.temperature
-    top_k: TopK = _DEFAULTS.top_k
-    top_p: TopP = _DEFAULTS.top_p
     seed: MeasuredSeed = 0
 
     def keywords(self) -> GenerateKeywords:
         """As Engine.generate takes them."""
-        return GenerateKeywords(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
+        return cast("GenerateKeywords", dict(vars(self)))
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -35,11 +35,10 @@ _ROWS: dict[str, Callable[[ModelEntry], str]] = {
 
 def _describe(head: HeadEntry) -> str:
     depth = f"{head.num_predictions} tokens deep" if head.num_predictions else "as deep as asked"
-    tree = f", a tree of {len(head.tree)} tokens was searched for it" if head.tree else ""
     return (
         f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters in {head.format}, "
         f"{format_bytes(head.num_bytes)}, {depth}, {head.num_logits} ids, reads the streams into layers "
-        f"{', '.join(map(str, head.taps))}{tree}"
+        f"{', '.join(map(str, head.taps))}"
     )
 
 

@@ -56,7 +56,7 @@ class EndFlags:
     min_new_tokens: MinNewTokens = limits.GENERATE.min_new_tokens
     stop: Stop = None
     stop_id: StopId = None
-    ignore_eos: IgnoreEos = limits.GENERATE.ignore_eos
+    ignore_eos: IgnoreEos = bool(limits.GENERATE.ignore_eos)
 
     def keywords(self) -> dict[str, Any]:
         """As Engine.generate takes them."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.bindings import limits
+from pilotfish.runtime.options import GenerateKeywords
 
 from .errors import invalid
 from .fields import Fields
@@ -13,12 +14,15 @@ from .fields import Fields
 MOST_CHOICES = 128
 DEFAULT_TEMPERATURE = 1.0  # the protocol's
 _LEAST_SEED, _MOST_SEED = -(2**63), 2**64 - 1
-# The engine's options under their own names, which it checks; the first three are the protocol's too.
-OPTIONS = (
-    *("top_p", "presence_penalty", "frequency_penalty"),
-    *("top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window", "no_repeat_ngram_size", "min_new_tokens"),
-    *("stop_ids", "ignore_eos", "source", "num_draft_tokens", "tree", "tree_nodes", "tree_depth", "regex", "grammar"),
+# What the protocol has under another name, with another default or in other words, or what is not a client's to choose.
+_NOT_BY_NAME = frozenset(
+    (
+        *("max_new_tokens", "temperature", "stop", "seed", "logit_bias", "logprobs", "echo", "json_schema"),
+        *("reuse_prefix", "explain", "typical_acceptance"),
+    )
 )
+# The engine's options under their own names, which it checks; some are the protocol's too.
+OPTIONS = tuple(name for name in GenerateKeywords.__annotations__ if name not in _NOT_BY_NAME)
 # Fields of the protocol that have no meaning on a machine of one's own; the answer's header says that they were there.
 IGNORED = frozenset(
     (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,19 +16,7 @@ if TYPE_CHECKING:
     from pilotfish.bindings import EngineHandle, RequestHandle
 
 PROMPT = np.arange(40, 60, dtype=np.int32)
-OPTIONS = RequestOptions(
-    max_new_tokens=20,
-    num_draft_tokens=3,
-    ignore_eos=True,
-    temperature=0.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    seed=0,
-    stop_ids=(),
-    draft_source=DraftSource.AUTO,
-    reuse_prefix=True,
-)
+OPTIONS = RequestOptions(numbers={"max_new_tokens": 20, "num_draft_tokens": 3, "ignore_eos": True})
 
 
 @pytest.fixture
@@ -65,7 +52,7 @@ def test_a_request_outlives_its_engines_handle(handle: EngineHandle) -> None:
 
 
 def test_plain_decoding_takes_no_number_of_drafted_tokens(handle: EngineHandle) -> None:
-    options = dataclasses.replace(OPTIONS, draft_source=DraftSource.PLAIN)
+    options = RequestOptions(numbers={**OPTIONS.numbers, "draft_source": DraftSource.PLAIN})
     with handle, pytest.raises(ValueError, match="num_draft_tokens is 3, but draft_source is 1, which drafts nothing"):
         calls.request_open(handle, PROMPT, options)
 

@@ -24,18 +24,10 @@ from pilotfish.bindings import (
     Token,
 )
 from pilotfish.bindings._ffi import ffi, lib
+from pilotfish.bindings.request_options import RequestStruct
 
 if TYPE_CHECKING:
     from enum import IntEnum
-
-NOT_IN_PYTHON = {
-    "struct_size",
-    "num_stop_ids",
-    "num_logit_bias",
-    "mask_user",
-    "num_tree_parents",
-    "num_tree_widths",
-}
 
 
 @pytest.mark.parametrize(
@@ -44,13 +36,30 @@ NOT_IN_PYTHON = {
         (EngineOptions, "pf_engine_options"),
         (EngineInfo, "pf_engine_info"),
         (CudaInfo, "pf_cuda_info"),
-        (RequestOptions, "pf_generate_options"),
         (RequestStats, "pf_stats"),
     ],
 )
 def test_a_record_has_the_structs_members(record: type, struct: str) -> None:
-    members = {name for name, _ in ffi.typeof(struct).fields} - NOT_IN_PYTHON
+    members = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size"}
     assert {field.name for field in fields(record)} == members
+
+
+def test_a_request_has_the_structs_members() -> None:
+    """Its numbers are whatever the struct has; everything else is an array with its length, or the mask."""
+    others = {field.name for field in fields(RequestOptions)} - {"numbers", "mask"}
+    pointers = {name for name, field in ffi.typeof("pf_generate_options").fields if field.type.kind != "primitive"}
+    assert pointers == others | {"mask", "mask_user"}
+
+
+def test_a_request_takes_numbers_of_the_struct_alone() -> None:
+    options = RequestOptions(numbers={"top_k": 7, "temperature": 0.5, "echo": True})
+    struct = RequestStruct(options).pointer
+    assert (struct.top_k, struct.temperature, struct.echo, struct.top_p) == (7, 0.5, 1, 1.0)
+    assert (options.top_k, options.top_p) == (7, 1.0)
+    with pytest.raises(AttributeError, match="no number 'top_q'"):
+        assert options.top_q
+    with pytest.raises(KeyError, match="top_q"):
+        RequestStruct(RequestOptions(numbers={"top_q": 7}))
 
 
 def test_a_token_has_the_structs_members_in_order() -> None:

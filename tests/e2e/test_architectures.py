@@ -130,7 +130,7 @@ def test_drafts_change_nothing(full: tuple[Path, Path, Engine], tmp_path: Path) 
     (tmp_path / "self").mkdir()
     with Engine(self_draft_bundle(bundle, tmp_path / "self"), threads=1, calibration="off") as drafting:
         chain = greedy(drafting, prompt, source="draft", num_draft_tokens=4)
-        tree = greedy(drafting, prompt, source="draft", tree="2-2")
+        tree = greedy(drafting, prompt, source="draft", tree="dynamic", tree_nodes=6, tree_depth=2)
     assert chain.token_ids == tree.token_ids == plain.token_ids
     assert chain.stats.num_accepted == chain.stats.num_drafted > 0
     assert tree.stats.num_accepted > 0

@@ -76,7 +76,7 @@ def test_every_source_gives_the_tokens_and_logprobs_of_each_alone(pair: Engine) 
         {"temperature": 1.0, "seed": 4},
         {"temperature": 0.8, "seed": 5, **EVERY_OPTION},
         {"temperature": 0.8, "seed": 6, "num_draft_tokens": 5},
-        {"temperature": 0.9, "seed": 7, "tree": "2-2-1"},
+        {"temperature": 0.9, "seed": 7, "tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
         {"repetition_penalty": 1.3, "logit_bias": {257: 6.0}},
         {"regex": "[ab]{4}[a-z]*", "num_draft_tokens": 3},
         {"echo": True},
@@ -118,7 +118,11 @@ def test_plain_rounds_share_one_pass(pair: Engine) -> None:
     assert {result.stats.num_rounds for result in results} == {NEW_TOKENS - 1}
 
 
-@pytest.mark.parametrize("options", [{"num_draft_tokens": 4}, {"tree": "2-2-1"}, {"tree": "dynamic"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"num_draft_tokens": 4}, {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3}, {"tree": "dynamic"}],
+    ids=str,
+)
 def test_requests_draft_in_the_same_passes(pair: Engine, options: dict[str, Any]) -> None:
     """What drafting took is the same time for all, to the bit: each of their passes was one."""
     options = {"max_new_tokens": NEW_TOKENS, "ignore_eos": True, "source": "draft", **options}

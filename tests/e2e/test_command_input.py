@@ -142,7 +142,7 @@ def test_what_a_bundle_lacks_ends_a_conversation_before_it_begins(tiny_bundle: P
     ("flags", "words"),
     [
         (["--tree-nodes", "4"], 'only tree="dynamic" has it'),
-        (["--tree", "9-9"], "has 90 tokens"),
+        (["--tree", "9-9"], "tree is '9-9', must be \"dynamic\""),
         (["--draft-tokens", "64"], "num_draft_tokens is 64"),
         (["--device", "tpu"], "device is 'tpu'"),
     ],

@@ -96,7 +96,15 @@ def test_a_head_that_scores_some_tokens_accepts_only_those(
         target, head = tmp_path / "target", tmp_path / "agreeing"
         (tmp_path / "bundle").rename(tmp_path / "whole")
     accepted = {}
-    drafting = {"source": "head", "tree": "3-1", "max_new_tokens": 40, "ignore_eos": True, "explain": True}
+    drafting = {
+        "source": "head",
+        "tree": "dynamic",
+        "tree_nodes": 6,
+        "tree_depth": 2,
+        "max_new_tokens": 40,
+        "ignore_eos": True,
+        "explain": True,
+    }
     with Engine(tmp_path / "whole", threads=1) as engine:
         said = [engine.generate(prompt, **drafting) for prompt in PROMPTS]
         accepted["whole"] = sum(result.stats.num_accepted for result in said)

@@ -82,7 +82,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 DRAFTING: tuple[dict[str, Any], ...] = (
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 5},
-    {"tree": "3-2-1"},
+    {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 16},
     {"num_draft_tokens": None},
 )

@@ -59,7 +59,11 @@ def test_greedy_tokens_are_those_of_transformers(
     with Engine(toy_bundle, threads=1, max_draft_tokens=MAX_DRAFT_TOKENS) as engine:
         for prompt in ([1, 5, 3], [0], [2, 2, 7, 9, 4, 1]):
             expected = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, **options)
-            for source in ({"num_draft_tokens": 0}, {"num_draft_tokens": 4}, {"tree": "2-2-1"}):
+            for source in (
+                {"num_draft_tokens": 0},
+                {"num_draft_tokens": 4},
+                {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
+            ):
                 result = engine.generate(prompt, max_new_tokens=24, **source, **options)
                 assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
 

@@ -17,7 +17,6 @@ from shared_passes import check_the_same_together
 
 from pilotfish import Engine
 from pilotfish.bindings import InvalidArgumentError, Model
-from pilotfish.runtime.draft_tree import MEDUSA_CHOICES, parse_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +25,18 @@ if TYPE_CHECKING:
     from command_line import CommandLine
 
 NEW_TOKENS = 40
-SHAPES: dict[str, tuple[int, ...]] = {"1": (1,), "1-1-1": (1, 1, 1), "3": (3,), "2-2-1": (2, 2, 1)}
+# What is drafted, and the children of each token, level by level.
+SHAPES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "chain of 1": ({"num_draft_tokens": 1}, (1,)),
+    "chain of 3": ({"num_draft_tokens": 3}, (1, 1, 1)),
+    "three siblings": ({"tree": "dynamic", "tree_nodes": 3, "tree_depth": 1}, (3,)),
+}
 DRAFTING: tuple[dict[str, Any], ...] = (
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 8},
-    {"tree": "3-2-2"},
+    {"tree": "dynamic", "tree_nodes": 21, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 16},
-    {"tree": "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"},
+    {"tree": "dynamic", "tree_nodes": 7, "tree_depth": 2},
     {"num_draft_tokens": None},
     {"source": "lookup+head", "num_draft_tokens": 5},
     {"source": "lookup+head"},
@@ -86,18 +90,19 @@ def exact(head: Path, checkpoints: dict[str, Path]) -> Iterator[Engine]:
 def test_drafts_are_those_of_torch(exact: Engine, kind: str, target: TorchTarget, shape: str) -> None:
     """The state, its tap and its position are all in the drafts: the tokens that each round accepts tell."""
     reference = HeadRounds(kind, target)
+    drafting, widths = SHAPES[shape]
     found: list[int] = []
     expected: list[int] = []
     shifted: list[int] = []
     for prompt in prompts()[1:]:
         result = exact.generate(
-            prompt, max_new_tokens=NEW_TOKENS, source="head", tree=shape, ignore_eos=True, explain=True
+            prompt, max_new_tokens=NEW_TOKENS, source="head", ignore_eos=True, explain=True, **drafting
         )
         assert {each.num_head for each in result.rounds[:-1]} <= set(range(1, 25))
         # The last rounds may have too little room for the whole tree.
         found += [each.num_tokens for each in result.rounds][:-2]
-        expected += reference.rounds(prompt, result.token_ids, SHAPES[shape])[: len(result.rounds) - 2]
-        shifted += reference.rounds(prompt, result.token_ids, SHAPES[shape], -1)[: len(result.rounds) - 2]
+        expected += reference.rounds(prompt, result.token_ids, widths)[: len(result.rounds) - 2]
+        shifted += reference.rounds(prompt, result.token_ids, widths, -1)[: len(result.rounds) - 2]
     assert found == expected != shifted
     assert max(found) > 1
 
@@ -133,12 +138,12 @@ def test_wider_trees_accept_more(engine: Engine) -> None:
         stats = [engine.generate(prompt, max_new_tokens=60, source="head", **options).stats for prompt in prompts()]
         return sum(each.num_new_tokens - 1 for each in stats) / sum(each.num_rounds for each in stats)
 
-    assert length(num_draft_tokens=1) < length(num_draft_tokens=3) < length(tree="3-2-2")
+    assert length(num_draft_tokens=1) < length(num_draft_tokens=3)
     assert length(num_draft_tokens=3) < length(tree="dynamic", tree_nodes=24)
 
 
 @pytest.mark.parametrize("options", [{}, EVERY_OPTION, {"stop_ids": list(range(0, 256, 5))}, {"logprobs": 3}], ids=str)
-@pytest.mark.parametrize("drafting", [{"num_draft_tokens": 3}, {"tree": "2-2-1"}, {"tree": "dynamic"}], ids=str)
+@pytest.mark.parametrize("drafting", [{"num_draft_tokens": 3}, {"tree": "dynamic"}], ids=str)
 def test_every_option_means_the_same(engine: Engine, options: dict[str, Any], drafting: dict[str, Any]) -> None:
     for prompt in prompts()[::3]:
         plain = list(engine.stream(prompt, max_new_tokens=24, source="plain", **options))
@@ -181,7 +186,7 @@ def test_requests_take_turns(engine: Engine) -> None:
 
 
 def test_a_cancelled_request_leaves_the_engine_usable(engine: Engine) -> None:
-    with engine.stream(prompts()[6], max_new_tokens=60, source="head", tree="2-2-1") as stream:
+    with engine.stream(prompts()[6], max_new_tokens=60, source="head", tree="dynamic") as stream:
         for _ in itertools.islice(stream, 5):
             pass
         stream.cancel()
@@ -189,7 +194,7 @@ def test_a_cancelled_request_leaves_the_engine_usable(engine: Engine) -> None:
         assert stream.result().finish_reason == "cancelled"
     engine.check()
     plain = engine.generate(prompts()[6], max_new_tokens=20, source="plain").token_ids
-    assert engine.generate(prompts()[6], max_new_tokens=20, source="head", tree="2-2-1").token_ids == plain
+    assert engine.generate(prompts()[6], max_new_tokens=20, source="head", tree="dynamic").token_ids == plain
 
 
 def test_sampled_dynamic_trees_repeat_plain_decoding_seed_by_seed(engine: Engine) -> None:
@@ -236,14 +241,6 @@ def test_costs_of_a_head(bundle: Path, calibration: str) -> None:
     [
         ({"source": "head"}, "source is 'head', but the bundle has no head: export one with --head"),
         ({"source": "lookup+head"}, "source is 'lookup\\+head', but the bundle has no head"),
-        ({"tree": "medusa"}, "tree is 'medusa', but the bundle has no head"),
-        ({"tree": "medusa", "source": "draft"}, "only heads draft such a tree"),
-        ({"tree": "[[1]]", "source": "head"}, r"the choice \[1\] lacks \[0\]"),
-        ({"tree": "[[0], [1, 0]]"}, r"the choice \[1, 0\] lacks \[1\]"),
-        ({"tree": "[[]]"}, r"the choice \[\] lacks \[\]"),
-        ({"tree": "[0, 1]"}, "must be a list of paths"),
-        ({"tree": "[[0]"}, "must be a list of paths"),
-        ({"tree": "[]"}, "0 choices"),
     ],
 )
 def test_what_a_bundle_without_a_head_refuses(tiny_bundle: Path, options: dict[str, Any], message: str) -> None:
@@ -253,21 +250,9 @@ def test_what_a_bundle_without_a_head_refuses(tiny_bundle: Path, options: dict[s
             engine.generate("x", **options)
 
 
-def test_trees_that_do_not_fit_the_head(engine: Engine) -> None:
-    with pytest.raises(InvalidArgumentError, match="the tree has 4 levels, the bundle's head drafts 3"):
-        engine.generate("x", source="head", tree="1-1-1-1")
-    with pytest.raises(InvalidArgumentError, match="the tree has 4 levels, the bundle's head drafts 3"):
-        engine.generate("x", tree="medusa")
+def test_a_bundle_without_a_draft_model_drafts_with_none(engine: Engine) -> None:
     with pytest.raises(InvalidArgumentError, match="has no draft"):
         engine.generate("x", source="draft")
-
-
-def test_choices_become_parents() -> None:
-    tree = parse_tree("[[0, 0], [1], [0], [0, 1], [1, 0]]", None, None, max_draft_tokens=5)
-    assert tree.parents == (-1, -1, 0, 0, 1)
-    assert len(parse_tree("medusa", None, None, max_draft_tokens=15).parents) == len(MEDUSA_CHOICES) == 15
-    with pytest.raises(InvalidArgumentError, match="has 5 tokens, but the engine was opened with max_draft_tokens 4"):
-        parse_tree("[[0, 0], [1], [0], [0, 1], [1, 0]]", None, None, max_draft_tokens=4)
 
 
 def test_commands(bundle: Path, kind: str, cli: CommandLine, tmp_path: Path) -> None:

@@ -45,10 +45,13 @@ def accepts(call: Callable[[], object]) -> bool:
 def library_accepts(engine: Engine, base: dict[str, Any], **fields: Any) -> bool:
     options = GenerateOptions(**{"max_new_tokens": 4} | base)
     request = options.to_request(has_draft=True, max_draft_tokens=8)
+    if "logit_bias" in fields:
+        request = dataclasses.replace(request, logit_bias=fields.pop("logit_bias"))
+    request = dataclasses.replace(request, numbers={**request.numbers, **fields})
     prompt = np.array([1, 2], np.int32)
 
     def open_request() -> None:
-        calls.request_open(engine._handle, prompt, dataclasses.replace(request, **fields)).close()
+        calls.request_open(engine._handle, prompt, request).close()
 
     return accepts(open_request)
 

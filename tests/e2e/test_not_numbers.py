@@ -55,8 +55,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"source": "draft", "num_draft_tokens": 3, "temperature": 1.0},
     {"source": "draft", "num_draft_tokens": 3, "temperature": 1.0, "top_p": 0.9},
     {"source": "draft", "num_draft_tokens": 3, "repetition_penalty": 1.1},
-    {"source": "draft", "tree": "2-2"},
-    {"source": "draft", "tree": "2-2", "temperature": 1.0},
+    {"source": "draft", "tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
+    {"source": "draft", "tree": "dynamic", "tree_nodes": 6, "tree_depth": 2, "temperature": 1.0},
     {"source": "draft", "tree": "dynamic"},
     {"source": "draft", "tree": "dynamic", "temperature": 1.0, "typical_p": 0.9},
 ]
@@ -67,7 +67,8 @@ def test_a_draft_without_numbers_leaves_the_text_to_the_target(
     toy_bundle: Path, toy_copy: Path, options: dict[str, Any]
 ) -> None:
     common = {"max_new_tokens": 12, "ignore_eos": True, "seed": 3}
-    plain = {name: value for name, value in options.items() if name not in ("source", "num_draft_tokens", "tree")}
+    drafting = ("source", "num_draft_tokens", "tree", "tree_nodes", "tree_depth")
+    plain = {name: value for name, value in options.items() if name not in drafting}
     with Engine(toy_bundle, threads=1) as engine:
         expected = engine.generate(PROMPT, source="plain", **common, **plain)
     with (

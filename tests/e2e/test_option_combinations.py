@@ -48,7 +48,9 @@ NEEDED: dict[str, dict[str, Any]] = {
 TEMPERATURES = st.sampled_from([0.3, 1.0, 1.7])
 EVERY_OPTION = st.fixed_dictionaries({"temperature": st.just(0.0) | TEMPERATURES}, optional=PROCESSORS | WARPERS)
 PROMPTS = st.lists(st.integers(0, 8), min_size=1, max_size=20)  # of few ids, so that n-grams repeat
-DRAFTING = st.sampled_from([{"num_draft_tokens": 0}, {"num_draft_tokens": 3}, {"tree": "2-2"}, {}])
+DRAFTING = st.sampled_from(
+    [{"num_draft_tokens": 0}, {"num_draft_tokens": 3}, {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2}, {}]
+)
 ASKED = st.tuples(PROMPTS, st.integers(0, 2**64 - 1), DRAFTING)
 Asked = tuple[list[int], int, dict[str, Any]]
 """A prompt, a seed, and how drafts are made."""

@@ -85,7 +85,12 @@ def test_samples_are_those_of_the_second_implementation(one_thread: Engine, name
         options = {"stop_ids": [EOS], "max_new_tokens": 24, **OPTIONS[name], "seed": seed + 2**40}
         request = GenerateOptions(**options).to_request(has_draft=True, max_draft_tokens=8)
         expected = Generation(request, prompt, target).run(one_thread.info.max_context)
-        for drafting in ({"num_draft_tokens": 0}, {"num_draft_tokens": 3}, {"tree": "3-2-1"}, {}):
+        for drafting in (
+            {"num_draft_tokens": 0},
+            {"num_draft_tokens": 3},
+            {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
+            {},
+        ):
             result = one_thread.generate(prompt, **options, **drafting)
             assert list(result.token_ids) == expected, drafting
             drafted += result.stats.num_drafted

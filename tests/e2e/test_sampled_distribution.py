@@ -45,7 +45,11 @@ OPTIONS: dict[str, dict[str, float]] = {
 }
 
 # By shared noise everything gives plain decoding's tokens (test_sampled_equality), so that few ways to draft suffice.
-DRAFTING: tuple[GenerateKeywords, ...] = ({"num_draft_tokens": 0}, {"num_draft_tokens": 2}, {"tree": "2-2"})
+DRAFTING: tuple[GenerateKeywords, ...] = (
+    {"num_draft_tokens": 0},
+    {"num_draft_tokens": 2},
+    {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2},
+)
 CASES = [
     *((name, DRAFTING[0]) for name in OPTIONS),
     *(("all of them", drafting) for drafting in DRAFTING[1:]),
@@ -55,9 +59,8 @@ CASES = [
 DRAWING: tuple[GenerateKeywords, ...] = (
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 2},
-    {"tree": "3"},
-    {"tree": "2-2"},
-    {"tree": "4-1"},
+    {"num_draft_tokens": 5},
+    {"source": "lookup+draft", "num_draft_tokens": 2},
 )
 DRAWN_CASES = [
     (name, drafting)
@@ -67,8 +70,7 @@ DRAWN_CASES = [
 ]
 DRAWN_BY_HEADS: tuple[GenerateKeywords, ...] = (
     {"num_draft_tokens": 2},
-    {"tree": "3"},
-    {"tree": "[[0], [1], [0, 0], [0, 1]]"},
+    {"num_draft_tokens": 1},
     {"source": "lookup+head", "num_draft_tokens": 2},
 )
 HEAD_CASES = [*(("all of them", drafting) for drafting in DRAWN_BY_HEADS), ("plain softmax", DRAWN_BY_HEADS[0])]

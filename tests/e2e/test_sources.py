@@ -106,9 +106,9 @@ def test_a_draft_without_a_window_drafts_up_to_its_last_position(tiny_bundle: Pa
         for num_tokens in range(170, 192):
             prompt = [at % 250 for at in range(num_tokens)]
             plain = engine.generate(prompt, source="plain", **options)
-            for tree in ("2-2-1", "1-1-1-1-1", "dynamic"):
-                result = engine.generate(prompt, source="draft", tree=tree, **options)
-                assert result.token_ids == plain.token_ids, (num_tokens, tree)
+            for drafting in ({"tree": "dynamic", "tree_nodes": 10}, {"num_draft_tokens": 5}, {"tree": "dynamic"}):
+                result = engine.generate(prompt, source="draft", **drafting, **options)
+                assert result.token_ids == plain.token_ids, (num_tokens, drafting)
 
 
 def test_a_store_remembers_outputs(tiny_bundle: Path, tmp_path: Path) -> None:

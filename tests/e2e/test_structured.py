@@ -31,7 +31,7 @@ SOURCES: list[dict[str, Any]] = [
     {"num_draft_tokens": 8},
     {"source": "lookup", "num_draft_tokens": 8},
     {"source": "lookup+draft"},
-    {"tree": "2-2-1"},
+    {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 12},
     {},
 ]

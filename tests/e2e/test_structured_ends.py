@@ -30,7 +30,7 @@ SOURCES: list[dict[str, Any]] = [
     {"num_draft_tokens": 0},
     {"num_draft_tokens": 4},
     {"source": "lookup", "num_draft_tokens": 8},
-    {"tree": "2-2-1"},
+    {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 12},
     {"typical_acceptance": (0.1, 0.3), "num_draft_tokens": 4},
     {},

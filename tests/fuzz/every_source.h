@@ -1,15 +1,13 @@
-// Requests of every source and shape of a draft, with and without reports, for the programs of this folder.
+// Requests of every source and shape of a draft, with and without reports, for
+// the programs of this folder.
 #ifndef PILOTFISH_TESTS_FUZZ_EVERY_SOURCE_H
 #define PILOTFISH_TESTS_FUZZ_EVERY_SOURCE_H
 
 #include <pilotfish.h>
 
-#include <array>
 #include <vector>
 
 inline std::vector<pf_generate_options> every_source() {
-  static const std::array<int32_t, 3> widths{2, 2, 1};
-  static const std::array<int32_t, 5> parents{-1, -1, 0, 0, 1};
   pf_generate_options base;
   pf_generate_options_init(&base);
   base.max_new_tokens = 8;
@@ -32,16 +30,13 @@ inline std::vector<pf_generate_options> every_source() {
     sampled.reuse_prefix = 0;
     sampled.num_top_logprobs = 5;
     pf_generate_options& tree = add(source, PF_AS_MANY_AS_PAY);
-    tree.tree_widths = widths.data();
-    tree.num_tree_widths = widths.size();
+    tree.tree_nodes = 7;
+    tree.tree_depth = 3;
   }
   for (const int32_t source : {PF_DRAFT_LOOKUP, PF_DRAFT_LOOKUP_MODEL, PF_DRAFT_LOOKUP_HEAD}) add(source, 4);
   pf_generate_options& dynamic = add(PF_DRAFT_LOOKUP_MODEL, PF_AS_MANY_AS_PAY);
   dynamic.tree_nodes = 8;
   dynamic.tree_depth = 4;
-  pf_generate_options& choices = add(PF_DRAFT_HEAD, PF_AS_MANY_AS_PAY);
-  choices.tree_parents = parents.data();
-  choices.num_tree_parents = parents.size();
   return all;
 }
 

@@ -151,14 +151,12 @@ def _head(seed: Seed, chooser: random.Random) -> list[Edit]:
     head = seed.manifest.get("head")
     if not head:
         return _dims(seed, chooser)
-    name = chooser.choice(("num_predictions", "state_size", "num_logits", "kind", "taps", "tree", "shared"))
+    name = chooser.choice(("num_predictions", "state_size", "num_logits", "kind", "taps", "shared"))
     if name == "kind":
         return [["set", ["head", "kind"], chooser.choice(("medusa", "mlp_speculator", "eagle", "eagle3", "mtp"))]]
     if name == "taps":
         taps = [chooser.randrange(4) for _ in range(chooser.choice((1, 2, 3, 70)))]
         return [["set", ["head", "taps"], taps], ["set", ["models", "target", "taps"], taps]]
-    if name == "tree":
-        return [["set", ["head", "tree"], [[chooser.randrange(70)] * chooser.choice((1, 2, 65))]]]
     if name == "shared":
         tensors = [tensor["name"] for tensor in seed.manifest["models"]["target"]["tensors"]]
         shared = {**head.get("shared", {}), chooser.choice(tensors): chooser.choice(tensors)}

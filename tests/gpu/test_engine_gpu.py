@@ -59,7 +59,7 @@ def test_drafts_are_accepted_and_counted(tiny_engine: Engine) -> None:
         {"num_draft_tokens": 0},
         {"num_draft_tokens": 3},
         {"num_draft_tokens": 3, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
-        {"tree": "2-1"},
+        {"tree": "dynamic", "tree_nodes": 4, "tree_depth": 2},
         {"tree": "dynamic", "tree_nodes": 12, "tree_depth": 4, "temperature": 0.8},
         {"source": "lookup", "num_draft_tokens": 6, "temperature": 0.8},
         {"source": "lookup+draft", "num_draft_tokens": 6},
@@ -81,7 +81,7 @@ def test_every_draft_leaves_plain_decodings_text(tiny_engine: Engine, sampling: 
         {"num_draft_tokens": 1},
         {"num_draft_tokens": 4},
         {"num_draft_tokens": 11},
-        {"tree": "3-2-1"},
+        {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
         {"tree": "dynamic", "tree_nodes": 13, "tree_depth": 5},
         {"tree": "dynamic", "tree_nodes": 3, "tree_depth": 1},
         {"tree": "dynamic", "tree_nodes": 12, "tree_depth": 1},
@@ -106,7 +106,11 @@ def test_options_that_need_the_logits_keep_rounds_on_the_host(tiny_engine: Engin
 
 def test_a_seed_repeats_its_tokens(tiny_engine: Engine) -> None:
     ids = prompt(tiny_engine, 20)
-    for options in ({"num_draft_tokens": 4}, {"tree": "2-2-1"}, {"num_draft_tokens": 0}):
+    for options in (
+        {"num_draft_tokens": 4},
+        {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
+        {"num_draft_tokens": 0},
+    ):
         first, second = (
             tiny_engine.generate(ids, max_new_tokens=40, temperature=0.9, top_k=50, seed=3, ignore_eos=True, **options)
             for _ in range(2)

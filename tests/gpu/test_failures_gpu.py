@@ -108,7 +108,7 @@ def test_the_plan_holds(make_bundle: Callable[[str], Path]) -> None:
     before = calls.cuda_info(0, measure=False).free_bytes
     with Engine(bundle, device="cuda", max_draft_tokens=15) as engine:
         engine.generate([5] * 600, max_new_tokens=200, num_draft_tokens=15, ignore_eos=True)
-        engine.generate([6] * 100, max_new_tokens=100, tree="3-2-1", ignore_eos=True)
+        engine.generate([6] * 100, max_new_tokens=100, tree="dynamic", tree_nodes=15, tree_depth=3, ignore_eos=True)
         used = before - calls.cuda_info(0, measure=False).free_bytes
         planned = engine.info.total_bytes
         assert engine.info.free_device_memory > planned

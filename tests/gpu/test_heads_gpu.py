@@ -34,7 +34,7 @@ CHAINING = ("eagle", "eagle3", "deepseek")  # whose chains the device drafts by 
 DRAFTING: tuple[dict[str, Any], ...] = (
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 5},
-    {"tree": "3-2-1"},
+    {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
     {"tree": "dynamic", "tree_nodes": 15},
     {"num_draft_tokens": None},
     {"source": "lookup+head", "num_draft_tokens": 5},
@@ -126,7 +126,7 @@ def test_every_draft_leaves_plain_decodings_text(engine: Engine, options: dict[s
         plain = engine.generate(prompt, source="plain", **options)
         for drafting in (
             {"tree": "dynamic", "tree_nodes": 15},
-            {"tree": "2-2-1"},
+            {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3},
             {"num_draft_tokens": 1},
             {"num_draft_tokens": 4},
             {"num_draft_tokens": None},
@@ -135,7 +135,9 @@ def test_every_draft_leaves_plain_decodings_text(engine: Engine, options: dict[s
             assert drafted.token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("drafting", [{"num_draft_tokens": 4}, {"tree": "2-2-1"}], ids=str)
+@pytest.mark.parametrize(
+    "drafting", [{"num_draft_tokens": 4}, {"tree": "dynamic", "tree_nodes": 10, "tree_depth": 3}], ids=str
+)
 def test_a_seed_repeats_its_tokens(engine: Engine, drafting: dict[str, Any]) -> None:
     for prompt in prompts()[3:6]:
         options: dict[str, Any] = {"max_new_tokens": 24, "temperature": 1.1, "seed": 8, "source": "head"}
@@ -197,7 +199,11 @@ def test_verify_finds_the_bundle_lossless(kind: str, head_bundle: Callable[[str]
 def test_the_plan_holds(kind: str, head_bundle: Callable[[str], Path]) -> None:
     before = calls.cuda_info(0, measure=False).free_bytes
     with Engine(head_bundle(kind), device="cuda", max_draft_tokens=15) as engine:
-        for drafting in ({"num_draft_tokens": 15}, {"tree": "3-2-1"}, {"num_draft_tokens": None}):
+        for drafting in (
+            {"num_draft_tokens": 15},
+            {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
+            {"num_draft_tokens": None},
+        ):
             engine.generate([5] * 150, max_new_tokens=60, source="head", ignore_eos=True, **drafting)
         used = before - calls.cuda_info(0, measure=False).free_bytes
         assert engine.info.has_head

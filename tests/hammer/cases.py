@@ -32,10 +32,7 @@ AXES: dict[str, dict[str, Options]] = {
         "none": {"num_draft_tokens": 0},
         "chain of 3": {"num_draft_tokens": 3},
         "chain of 8": {"num_draft_tokens": 8},
-        "fixed tree": {"tree": "2-2-1"},
         "dynamic tree": {"tree": "dynamic", "tree_nodes": 8, "tree_depth": 4},
-        "choices": {"tree": "[[0], [1], [0, 0]]"},
-        "medusa": {"tree": "medusa"},
         "too many": {"num_draft_tokens": 64},
     },
     "temperature": {
@@ -160,7 +157,7 @@ def make_sense(choices: dict[str, str], kind: str, chooser: random.Random) -> No
     has_draft = kind in ("pair", "int8_cache")
     ours, others = ("draft", "head") if has_draft else ("head", "draft")
     choices["source"] = choices["source"].replace(others, ours)
-    choices["shape"] = _fitting_shape(choices["source"], choices["shape"], has_draft=has_draft)
+    choices["shape"] = _fitting_shape(choices["source"], choices["shape"])
     if choices["structure"] != "free":
         choices["eos"] = "eos ends"
         if choices["bans"] == "some banned" and chooser.random() > _RARELY:  # it would end in dead ends
@@ -169,13 +166,10 @@ def make_sense(choices: dict[str, str], kind: str, chooser: random.Random) -> No
         choices["temperature"] = chooser.choice(("cool", "hot"))
 
 
-def _fitting_shape(source: str, shape: str, *, has_draft: bool) -> str:
-    is_tree = shape in ("fixed tree", "dynamic tree", "choices", "medusa")
-    if (source == "plain" and shape != "none") or (source == "lookup" and is_tree):
+def _fitting_shape(source: str, shape: str) -> str:
+    if (source == "plain" and shape != "none") or (source == "lookup" and shape == "dynamic tree"):
         return "as many as pay"
-    if source.startswith("lookup+") and is_tree:
-        return "dynamic tree"
-    return "fixed tree" if has_draft and shape in ("choices", "medusa") else shape
+    return shape
 
 
 _WORDS = ("a b a b ", "the sea ", "is blue. ", "\n", "été ", "x = 1; ", "e e ", "why? ")

@@ -1,5 +1,6 @@
-// A world for the controller without models: a text whose tokens the draft and earlier text foresee with given
-// probabilities, and passes that take given times. Time is counted, not measured.
+// A world for the controller without models: a text whose tokens the draft and
+// earlier text foresee with given probabilities, and passes that take given
+// times. Time is counted, not measured.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +31,13 @@ using pilotfish::TreeToken;
 struct Profile {
   double accepted;    // probability that the draft's likeliest token is right
   double confidence;  // what the draft gives it on average
-  double copied;      // probability that a position begins a passage that lookup foresees
+  double copied;      // probability that a position begins a passage that lookup
+                      // foresees
   int32_t length;     // tokens of such a passage
 };
 
-// What a request asks for: the controller's choice, a chain, or a dynamic tree of so many tokens and levels.
+// What a request asks for: the controller's choice, a chain, or a dynamic tree
+// of so many tokens and levels.
 struct Setting {
   DraftChoice choice;
   int32_t tree_tokens = 0;
@@ -53,7 +56,8 @@ struct Totals {
   double rate() const { return num_tokens / seconds; }
 };
 
-// Verification like that of a CPU (flat to 4 rows) or flat, and a draft step of `draft_step` plain passes.
+// Verification like that of a CPU (flat to 4 rows) or flat, and a draft step of
+// `draft_step` plain passes.
 inline RoundCosts costs(double draft_step, bool flat = false) {
   const auto table = [](std::vector<int32_t> rows, const std::vector<double>& seconds) {
     return PassCosts{.rows = std::move(rows), .contexts = {0, 1024}, .seconds = {seconds, seconds}};
@@ -67,12 +71,16 @@ inline RoundCosts costs(double draft_step, bool flat = false) {
           .is_measured = true};
 }
 
-inline constexpr DraftChoice kAutoChoice{
-    .plain = true, .lookup = true, .draft = true, .num_tokens = DraftChoice::kAsManyAsPay};
+inline constexpr DraftChoice kAutoChoice{.plain = true, .lookup = true, .draft = true, .is_auto = true};
+// So many tokens a round of the draft model, of lookup, or of both.
+inline DraftChoice by_draft(int32_t most) { return {.draft = true, .limits = {most, most}}; }
+inline DraftChoice by_lookup(int32_t most) { return {.lookup = true, .limits = {most, most}}; }
+inline DraftChoice by_both(int32_t most) { return {.lookup = true, .draft = true, .limits = {most, most}}; }
 inline constexpr Setting kAuto{kAutoChoice};
 inline constexpr int kSeeds = 12;
 
-// Passes of a 7B and a 0.72B shape in int4 on an H100 (native/cuda/NOTES.md), in milliseconds.
+// Passes of a 7B and a 0.72B shape in int4 on an H100 (native/cuda/NOTES.md),
+// in milliseconds.
 inline RoundCosts gpu_costs() {
   const auto table = [](std::vector<int32_t> rows, const std::vector<double>& seconds) {
     return PassCosts{.rows = std::move(rows), .contexts = {64, 2048}, .seconds = {seconds, seconds}};
@@ -105,7 +113,8 @@ class World {
   static constexpr int32_t kMostDrafted = 15;
   static constexpr int32_t kMostLooked = 8;
   static constexpr int32_t kMostContinued = 8;
-  // The second and third guess, by what is left beside the first one, or by that if it is less.
+  // The second and third guess, by what is left beside the first one, or by
+  // that if it is less.
   static constexpr std::array<double, 2> kOthers{0.35, 0.12};
 
   // Far behind, the draft begins anew in the middle of the text.
@@ -117,7 +126,7 @@ class World {
   int32_t new_id(bool is_right) { return 2 * num_ids_++ + (is_right ? 1 : 0); }
   static bool is_right(const TreeToken& token) { return token.id % 2 == 1; }
 
-  bool grows_trees() const { return setting_.choice.num_tokens == DraftChoice::kAsManyAsPay && !setting_.choice.chain; }
+  bool grows_trees() const { return setting_.choice.is_auto && !setting_.choice.fixes_chains; }
 
   void round(const Profile& profile, int64_t num_remaining, Totals& totals) {
     TokenTree found = look_up(profile);
@@ -140,7 +149,8 @@ class World {
     finish(plan, tree, totals);
   }
 
-  // What the search would find: a chain, where the text is being copied or seems to be.
+  // What the search would find: a chain, where the text is being copied or
+  // seems to be.
   TokenTree look_up(const Profile& profile) {
     TokenTree tree;
     if (num_copied_ == 0 && profile.copied > 0 && uniform() < profile.copied) num_copied_ = profile.length;

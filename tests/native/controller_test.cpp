@@ -1,5 +1,6 @@
-// The controller in a simulated world: it finds the fastest way of drafting, and loses next to nothing where there is
-// none. Time is counted by the costs that the controller knows too, so that nothing here depends on the machine.
+// The controller in a simulated world: it finds the fastest way of drafting,
+// and loses next to nothing where there is none. Time is counted by the costs
+// that the controller knows too, so that nothing here depends on the machine.
 #include "plan/controller.h"
 
 #include <algorithm>
@@ -24,12 +25,12 @@ double speed(const RoundCosts& costs, const Setting& setting, const Profile& pro
 double best_fixed_speed(const RoundCosts& costs, const Profile& profile, int64_t num_tokens) {
   double best = 1 / costs.verify.at(1, 64);
   for (int32_t num_drafted = 1; num_drafted <= 8; ++num_drafted) {
-    best = std::max(best, speed(costs, {{false, false, true, num_drafted}}, profile, num_tokens));
-    best = std::max(best, speed(costs, {{false, true, true, num_drafted}}, profile, num_tokens));
-    best = std::max(best, speed(costs, {{false, true, false, num_drafted}}, profile, num_tokens));
+    best = std::max(best, speed(costs, {by_draft(num_drafted)}, profile, num_tokens));
+    best = std::max(best, speed(costs, {by_both(num_drafted)}, profile, num_tokens));
+    best = std::max(best, speed(costs, {by_lookup(num_drafted)}, profile, num_tokens));
   }
   for (const int32_t tree_tokens : {3, 5, 7, 11, 15}) {
-    const Setting tree{{false, false, true, TokenTree::kMaxTokens}, tree_tokens, std::min(tree_tokens, 6)};
+    const Setting tree{by_draft(TokenTree::kMaxTokens), tree_tokens, std::min(tree_tokens, 6)};
     best = std::max(best, speed(costs, tree, profile, num_tokens));
   }
   return best;
@@ -45,14 +46,16 @@ void check_profile(const RoundCosts& costs, const Profile& profile, double least
   }
 }
 
-// A draft of a thirtieth of the target, and one of a seventh; verification of a CPU, and of a GPU.
+// A draft of a thirtieth of the target, and one of a seventh; verification of a
+// CPU, and of a GPU.
 void test_near_the_best_setting_and_never_far_below_plain() {
   for (const double draft_step : {0.03, 0.15}) {
     for (const bool flat : {false, true}) {
       const RoundCosts costs = simulation::costs(draft_step, flat);
       for (const double accepted : {0.02, 0.1, 0.3, 0.5, 0.7, 0.9}) {
         for (const double copied : {0.0, 0.05}) {
-          // Next to where drafting breaks even there is little to gain, and noise decides.
+          // Next to where drafting breaks even there is little to gain, and
+          // noise decides.
           const double least = accepted < 0.4 ? 0.9 : 0.93;
           check_profile(costs, {accepted, accepted, copied, 20}, least);
         }
@@ -61,11 +64,12 @@ void test_near_the_best_setting_and_never_far_below_plain() {
   }
 }
 
-// Where a device makes rounds by itself, the draft's chains have a length that is fixed before.
+// Where a device makes rounds by itself, the draft's chains have a length that
+// is fixed before.
 void test_chains_of_a_fixed_length_are_near_the_best_one() {
   constexpr int64_t kNumTokens = 400;
   DraftChoice choice = kAutoChoice;
-  choice.chain = true;
+  choice.fixes_chains = true;
   choice.lookup = false;
   for (const double draft_step : {0.05, 0.15}) {
     const RoundCosts costs = simulation::costs(draft_step, true);
@@ -73,7 +77,7 @@ void test_chains_of_a_fixed_length_are_near_the_best_one() {
       const Profile profile{accepted, accepted, 0, 0};
       double best = 1;
       for (const int32_t length : {1, 2, 3, 4, 6, 8, 12}) {
-        best = std::max(best, speed(costs, {{false, false, true, length}}, profile, kNumTokens));
+        best = std::max(best, speed(costs, {by_draft(length)}, profile, kNumTokens));
       }
       const double found = speed(costs, {choice}, profile, kNumTokens);
       if (found < 0.98 || found < 0.9 * best) {
@@ -84,14 +88,15 @@ void test_chains_of_a_fixed_length_are_near_the_best_one() {
   }
 }
 
-// Of a draft that is always right, where a further row costs nothing: the longest chain of those that are recorded when
-// a bundle is loaded, no longer one.
+// Of a draft that is always right, where a further row costs nothing: the
+// longest chain of those that are recorded when a bundle is loaded, no longer
+// one.
 void test_no_chain_is_planned_that_was_not_recorded() {
   const auto flat = [](double seconds) {
     return PassCosts{.rows = {1}, .contexts = {0, 1024}, .seconds = {{{seconds}, {seconds}}}};
   };
   const RoundCosts costs{.verify = flat(1), .draft = DraftCosts{.begin = flat(0.01), .level = flat(0.01)}, .head = {}};
-  const DraftChoice choice{.plain = true, .lookup = false, .draft = true, .num_tokens = -1, .chain = true};
+  const DraftChoice choice{.plain = true, .draft = true, .is_auto = true, .fixes_chains = true};
   Controller controller(costs, choice, 4000, 100);
   std::array<int32_t, 63> accepted;
   std::iota(accepted.begin(), accepted.end(), 0);
@@ -127,9 +132,10 @@ void test_a_gpu_where_verification_is_flat() {
                     best / plain);
     }
   }
-  // Where the device drafts by itself, the lengths of its chains are chosen before.
+  // Where the device drafts by itself, the lengths of its chains are chosen
+  // before.
   DraftChoice by_device = kAutoChoice;
-  by_device.chain = true;
+  by_device.fixes_chains = true;
   CHECK(speed(costs, {by_device}, {0.98, 0.98, 0, 0}, 400) > 1.9 / costs.verify.at(1, 64));
   CHECK(speed(costs, {by_device}, {0.05, 0.05, 0, 0}, 400) > 0.98 / costs.verify.at(1, 64));
   const Totals good = World(costs, kAuto, 1).run({0.98, 0.98, 0, 0}, 400);
@@ -138,7 +144,8 @@ void test_a_gpu_where_verification_is_flat() {
   CHECK(bad.num_draft_rounds < bad.num_rounds / 15);
 }
 
-// A draft that does not know how good it is: too sure of itself, or not sure enough.
+// A draft that does not know how good it is: too sure of itself, or not sure
+// enough.
 void test_confidence_is_only_a_hint() {
   const RoundCosts costs = simulation::costs(0.03);
   check_profile(costs, {0.05, 0.6, 0, 0}, 0.9);
@@ -158,7 +165,8 @@ void test_a_hopeless_draft_of_any_cost_is_left_alone() {
   }
 }
 
-// The text changes: the draft is dropped within a few rounds, and found again by probes.
+// The text changes: the draft is dropped within a few rounds, and found again
+// by probes.
 void test_follows_the_text() {
   const RoundCosts costs = simulation::costs(0.03);
   for (int seed = 0; seed < kSeeds; ++seed) {
@@ -173,8 +181,8 @@ void test_follows_the_text() {
   }
 }
 
-// Near the point where drafting breaks even it does not switch to and fro with every round, but for a probe now and
-// then.
+// Near the point where drafting breaks even it does not switch to and fro with
+// every round, but for a probe now and then.
 void test_hysteresis() {
   const RoundCosts costs = simulation::costs(0.03);
   for (int seed = 0; seed < kSeeds; ++seed) {
@@ -197,21 +205,24 @@ void test_pinned_choices() {
   const RoundCosts costs = simulation::costs(0.03);
   TokenTree found;
   for (int32_t i = 0; i < 3; ++i) found.add(i, i - 1, 0.5f, Source::kLookup);
-  const RoundPlan model = Controller(costs, {false, false, true, 4}, 100, 100).plan(state(found.tokens()));
+  const RoundPlan model = Controller(costs, by_draft(4), 100, 100).plan(state(found.tokens()));
   CHECK(model.num_draft == 4 && model.num_lookup == 0 && model.reason == RoundPlan::Reason::kPinned);
   CHECK_EQ(model.num_levels, 4);
-  const RoundPlan both = Controller(costs, {false, true, true, 4}, 100, 100).plan(state(found.tokens()));
+  const RoundPlan both = Controller(costs, by_both(4), 100, 100).plan(state(found.tokens()));
   CHECK(both.num_lookup == 3 && both.num_draft == 1);
-  const RoundPlan lookup = Controller(costs, {false, true, false, 2}, 100, 100).plan(state(found.tokens()));
+  const RoundPlan lookup = Controller(costs, by_lookup(2), 100, 100).plan(state(found.tokens()));
   CHECK(lookup.num_lookup == 2 && lookup.num_draft == 0);
   CHECK_NEAR(lookup.tokens, 1.75, 1e-6);
-  // A source that is named drafts even where plain decoding would be faster, but how much is up to the controller.
-  constexpr int32_t kAny = DraftChoice::kAsManyAsPay;
+  // A source that is named drafts even where plain decoding would be faster,
+  // but how much is up to the controller.
   TokenTree unlikely;
   unlikely.add(1, TokenTree::kRoot, 0.01f, Source::kLookup);
-  CHECK_EQ(Controller(costs, {false, true, false, kAny}, 100, 100).plan(state(unlikely.tokens())).num_lookup, 1);
-  CHECK_EQ(Controller(costs, {true, true, false, kAny}, 100, 100).plan(state(unlikely.tokens())).num_lookup, 0);
-  CHECK(Controller(simulation::costs(2), {false, false, true, kAny}, 100, 100).plan(state()).num_draft > 0);
+  CHECK_EQ(Controller(costs, {.lookup = true, .is_auto = true}, 100, 100).plan(state(unlikely.tokens())).num_lookup, 1);
+  CHECK_EQ(Controller(costs, {.plain = true, .lookup = true, .is_auto = true}, 100, 100)
+               .plan(state(unlikely.tokens()))
+               .num_lookup,
+           0);
+  CHECK(Controller(simulation::costs(2), {.draft = true, .is_auto = true}, 100, 100).plan(state()).num_draft > 0);
 }
 
 void test_rounds_without_room() {
@@ -221,7 +232,7 @@ void test_rounds_without_room() {
   RoundState full = state(found.tokens());
   full.most_drafted = full.draft.num_levels = 0;
   for (const DraftChoice choice :
-       {kAutoChoice, DraftChoice{false, true, true, 4}, DraftChoice{false, true, true, -1}}) {
+       {kAutoChoice, by_both(4), DraftChoice{.lookup = true, .draft = true, .is_auto = true}}) {
     const RoundPlan plan = Controller(costs, choice, 1, 100).plan(full);
     CHECK(plan.num_lookup == 0 && plan.num_draft == 0);
     CHECK(plan.tokens == 1 && plan.seconds == 1);
@@ -243,7 +254,8 @@ void test_rows_that_are_worth_verifying() {
   CHECK_EQ(controller.num_worth(hopeless), 0);
 }
 
-// A pass costs each of those who share it its part, and whoever puts further rows into it all that they add.
+// A pass costs each of those who share it its part, and whoever puts further
+// rows into it all that they add.
 void test_requests_that_share_a_pass() {
   const RoundCosts costs = simulation::costs(0.03);
   RoundState alone = state(), shared = state();
@@ -251,13 +263,14 @@ void test_requests_that_share_a_pass() {
   alone.most_drafted = shared.most_drafted = alone.draft.num_levels = shared.draft.num_levels = 0;
   CHECK_NEAR(Controller(costs, kAutoChoice, 100, 100).plan(alone).seconds, 1, 1e-9);
   CHECK_NEAR(Controller(costs, kAutoChoice, 100, 100).plan(shared).seconds, 1.15 / 4, 1e-9);
-  const DraftChoice two{false, false, true, 2};
+  const DraftChoice two = by_draft(2);
   RoundState pinned = state();
   pinned.share = shared.share;
   const double drafting = costs.draft->drafting(1, 2, 1, 99);
   CHECK_NEAR(Controller(costs, two, 100, 100).plan(pinned).seconds, 1.325 - 0.75 * 1.15 + drafting, 1e-9);
 
-  // Where four rows cost as much as one and eight do not, less is worth a row in company.
+  // Where four rows cost as much as one and eight do not, less is worth a row
+  // in company.
   TokenTree tree;
   int32_t last = TokenTree::kRoot;
   for (const float prob : {0.9f, 0.8f, 0.5f, 0.3f, 0.3f}) last = tree.add(last + 1, last, prob);

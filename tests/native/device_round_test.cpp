@@ -14,6 +14,7 @@
 #include "device/chain_lengths.h"
 #include "engine/options.h"
 #include "round/device_outcome.h"
+#include "sampling/sampling_options.h"
 
 namespace {
 
@@ -25,14 +26,14 @@ pf_generate_options plain_options() {
   return options;
 }
 
-void test_options_that_need_the_logits_are_not_served() {
-  CHECK(DeviceRound::serves(plain_options()));
+void test_options_that_need_the_logits_need_the_host() {
+  CHECK(!pilotfish::needs_host(plain_options()));
   pf_generate_options sampled = plain_options();
   sampled.temperature = 0.7f;
   sampled.top_k = 40;
   sampled.top_p = 0.9f;
   sampled.min_p = 0.05f;
-  CHECK(DeviceRound::serves(sampled));
+  CHECK(!pilotfish::needs_host(sampled));
 
   static const pf_logit_bias bias[] = {{3, 1.0f}};
   const std::function<void(pf_generate_options&)> changes[] = {
@@ -50,7 +51,7 @@ void test_options_that_need_the_logits_are_not_served() {
   for (const auto& change : changes) {
     pf_generate_options options = sampled;
     change(options);
-    CHECK(!DeviceRound::serves(options));
+    CHECK(pilotfish::needs_host(options));
   }
 }
 
@@ -202,7 +203,7 @@ void test_a_path_ends_with_the_text() {
 }  // namespace
 
 int main() {
-  test_options_that_need_the_logits_are_not_served();
+  test_options_that_need_the_logits_need_the_host();
   test_settings();
   test_chain_lengths();
   test_verifications_are_padded();

@@ -10,7 +10,8 @@ namespace {
 
 using namespace simulation;
 
-// For the draft to read a prompt takes longer than an engine may lose at first: what several requests leave is enough.
+// For the draft to read a prompt takes longer than an engine may lose at first:
+// what several requests leave is enough.
 void test_requests_leave_credit_and_experience() {
   constexpr int32_t kPromptTokens = 128;
   const RoundCosts costs = simulation::costs(0.39);
@@ -31,7 +32,8 @@ void test_requests_leave_credit_and_experience() {
   CHECK(all.num_draft_rounds > 100);
   CHECK(all.rate() > 1.1);
   CHECK(memory.draft && memory.draft->accepted() > 1);
-  // Texts for which the draft is hopeless use up what better ones earned; then it is tried for next to nothing.
+  // Texts for which the draft is hopeless use up what better ones earned; then
+  // it is tried for next to nothing.
   Totals later;
   for (int seed = 0; seed < 2 * kSeeds; ++seed) {
     World world(costs, kAuto, seed, kPromptTokens);
@@ -45,15 +47,16 @@ void test_requests_leave_credit_and_experience() {
   CHECK(later.rate() > 0.98);
 }
 
-// The shapes of the issue on a GPU: a draft that has to read a prompt of 100 tokens for two plain rounds is tried at
-// once, not when its output is nearly over. A hopeless one costs an engine's first output 4 plain rounds and the next
-// ones nearly nothing.
+// The shapes of the issue on a GPU: a draft that has to read a prompt of 100
+// tokens for two plain rounds is tried at once, not when its output is nearly
+// over. A hopeless one costs an engine's first output 4 plain rounds and the
+// next ones nearly nothing.
 void test_the_first_request_drafts() {
   RoundCosts costs = gpu_costs();
   const std::vector<double> begin{0.772, 3.5, 6.4};
   costs.draft->begin = {.rows = {1, 64, 128}, .contexts = {64, 2048}, .seconds = {begin, begin}};
   DraftChoice choice = kAutoChoice;
-  choice.chain = true;
+  choice.fixes_chains = true;
   constexpr int kRequests = 3;
   constexpr int64_t kNumTokens = 128;
   const double plain = kNumTokens * costs.verify.at(1, 64);
@@ -74,8 +77,8 @@ void test_the_first_request_drafts() {
   CHECK(kRequests * plain / (wrong[0] + wrong[1] + wrong[2]) > 0.985);
 }
 
-// Each takes what it may lose out of the engine's credit, at most a tenth of its own length, and gives back what is
-// left.
+// Each takes what it may lose out of the engine's credit, at most a tenth of
+// its own length, and gives back what is left.
 void test_requests_at_once_share_the_credit() {
   const RoundCosts costs = simulation::costs(0.03);
   pilotfish::DraftMemory memory;

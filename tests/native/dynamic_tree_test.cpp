@@ -1,4 +1,5 @@
-// Dynamic trees against a search through all paths, drafted with heads that score a level in one row.
+// Dynamic trees against a search through all paths, drafted with heads that
+// score a level in one row.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +16,8 @@ using namespace pilotfish;
 
 constexpr int32_t kNumIds = 300;
 
-// Logits of level k are row k, whatever the path; of a device, only the likeliest of each are read.
+// Logits of level k are row k, whatever the path; of a device, only the
+// likeliest of each are read.
 class LevelRows final : public DraftRows {
  public:
   LevelRows(int32_t num_levels, float spread, uint32_t seed, bool is_device)
@@ -74,15 +76,15 @@ class LevelRows final : public DraftRows {
 };
 
 TokenTree draft(DraftRows& rows, int32_t num_tokens) {
-  const TreeShape shape = TreeShape::dynamic(num_tokens, rows.max_depth());
   ModelDrafter drafter(rows, kNumIds);
   Draft out;
   out.clear({num_tokens, rows.max_depth()}, 0, TokenTree::kMaxTokens);
-  CHECK(TextRequest({1, 2}, shape, kNumIds).propose(drafter, out));
+  CHECK(TextRequest({1, 2}, kNumIds).propose(drafter, out));
   return out.tree;
 }
 
-// The probabilities of all paths of the likeliest `most` tokens of each level, in order.
+// The probabilities of all paths of the likeliest `most` tokens of each level,
+// in order.
 std::vector<double> all_paths(const LevelRows& rows, size_t most) {
   std::vector<double> level{1}, found;
   for (int32_t depth = 0; depth < rows.max_depth(); ++depth) {
@@ -100,7 +102,8 @@ std::vector<double> all_paths(const LevelRows& rows, size_t most) {
   return found;
 }
 
-// As likely as any tree of 15 tokens with 8 children at most: no beam or order of growth loses any.
+// As likely as any tree of 15 tokens with 8 children at most: no beam or order
+// of growth loses any.
 void test_is_the_likeliest_tree() {
   for (uint32_t seed = 0; seed < 24; ++seed) {
     LevelRows rows(4, 2.0f + static_cast<float>(seed % 4), seed, seed % 2 == 1);

@@ -5,16 +5,13 @@
 #include <vector>
 
 #include "check.h"
-#include "text_request.h"
 
 namespace {
 
-using pilotfish::Draft;
 using pilotfish::LookupDrafter;
 using pilotfish::LookupIndex;
 using pilotfish::Source;
 using pilotfish::TokenTree;
-using pilotfish::TreeShape;
 
 constexpr pilotfish::TreeLimits kRoomy{16, 16};
 
@@ -93,7 +90,8 @@ void test_learns_from_what_came() {
   CHECK(last < 0.15f);
 }
 
-// What failed after matches of one length makes those of another less likely too: it is the text that does not repeat.
+// What failed after matches of one length makes those of another less likely
+// too: it is the text that does not repeat.
 void test_learns_how_much_a_text_repeats() {
   using Agreement = pilotfish::LookupRates::Agreement;
   const auto longer = pilotfish::LookupRates::key(16, Agreement::kOnce, 0);
@@ -124,18 +122,15 @@ void test_proposes_a_beginning_beside_what_is_there() {
   const std::vector<int32_t> text{1, 2, 3, 4, 5, 1, 2};
   LookupDrafter drafter(64, nullptr);
   drafter.search(text, kRoomy);
-  Draft draft;
-  draft.clear(kRoomy, 0);
-  draft.tree.add(3, TokenTree::kRoot, 0.9f, Source::kDraft);
-  draft.tree.add(9, TokenTree::kRoot, 0.05f, Source::kDraft);
-  TextRequest request(text, TreeShape::chain(2), 16);
-  CHECK(request.propose(drafter, draft));
-  CHECK_EQ(draft.tree.size(), 3);
-  CHECK_EQ(draft.tree[2].id, 4);
-  CHECK_EQ(draft.tree[2].parent, 0);
-  CHECK(draft.tree[2].source == Source::kLookup && draft.tree[0].source == Source::kDraft);
-  request.cancel();
-  CHECK(!request.propose(drafter, draft));
+  TokenTree tree;
+  tree.clear(kRoomy);
+  tree.add(3, TokenTree::kRoot, 0.9f, Source::kDraft);
+  tree.add(9, TokenTree::kRoot, 0.05f, Source::kDraft);
+  drafter.propose(2, tree);
+  CHECK_EQ(tree.size(), 3);
+  CHECK_EQ(tree[2].id, 4);
+  CHECK_EQ(tree[2].parent, 0);
+  CHECK(tree[2].source == Source::kLookup && tree[0].source == Source::kDraft);
 }
 
 void test_a_miss_is_cheap() {
@@ -154,7 +149,8 @@ void test_a_miss_is_cheap() {
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
   const double us = time.count() / static_cast<double>(text.size() - first);
   std::printf("a round that finds next to nothing: %.2f us\n", us);
-  CHECK(us < 200);  // 20 is the aim; a sanitizer's build or a busy machine may take longer
+  CHECK(us < 200);  // 20 is the aim; a sanitizer's build or a busy machine may
+                    // take longer
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Each wrong option of a generation has its message, which names the value and the limit.
+// Each wrong option of a generation has its message, which names the value and
+// the limit.
 #include "engine/options.h"
 
 #include <array>
@@ -51,14 +52,15 @@ void test_numbers() {
   REFUSED(echo, 2, "echo is 2");
 }
 
-// A dynamic tree without a depth has the default one, or as many levels as it has tokens.
+// A dynamic tree without a depth has the default one, or as many levels as it
+// has tokens.
 void test_depth_of_a_dynamic_tree() {
   for (const auto& [nodes, depth, expected] : {std::array{8, 0, 6}, std::array{4, 0, 4}, std::array{8, 8, 8}}) {
     pf_generate_options options = pilotfish::default_generate_options();
     options.tree_nodes = nodes;
     options.tree_depth = depth;
     check_all(options);
-    CHECK_EQ(pilotfish::tree_shape(options).depth(), expected);
+    CHECK_EQ(pilotfish::tree_limits(options).max_depth, expected);
     options.tree_depth = nodes + 1;
     CHECK_ERROR(PF_INVALID_ARGUMENT, "tree_depth is " + std::to_string(nodes + 1) + ", allowed are 0 to",
                 check_all(options));

@@ -1,4 +1,5 @@
-// A request for a greedy draft of a text, for drafters that need neither a cache nor a head's state.
+// A request for a greedy draft of a text, for drafters that need neither a
+// cache nor a head's state.
 #pragma once
 
 #include <atomic>
@@ -9,15 +10,13 @@
 
 class TextRequest {
  public:
-  TextRequest(std::vector<int32_t> tokens, const pilotfish::TreeShape& shape, int32_t num_ids)
-      : tokens_(std::move(tokens)), shape_(shape), sampler_(num_ids), chooser_({}, sampler_) {}
-
-  void cancel() { cancelled_ = true; }
+  TextRequest(std::vector<int32_t> tokens, int32_t num_ids)
+      : tokens_(std::move(tokens)), sampler_(num_ids), chooser_({}, sampler_) {}
 
   bool propose(pilotfish::Drafter& drafter, pilotfish::Draft& out) {
     return drafter.propose({.tokens = tokens_,
-                            .shape = shape_,
-                            .max_levels = shape_.depth(),
+                            .max_levels = pilotfish::TokenTree::kMaxTokens,
+                            .is_chain = false,
                             .rates = nullptr,
                             .pace = nullptr,
                             .first_token = 0,
@@ -31,7 +30,6 @@ class TextRequest {
 
  private:
   const std::vector<int32_t> tokens_;
-  const pilotfish::TreeShape shape_;
   pilotfish::Sampler sampler_;
   pilotfish::TokenChooser chooser_;
   std::atomic<bool> cancelled_{false};

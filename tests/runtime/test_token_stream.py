@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -83,7 +83,6 @@ def replace_calls(patch: pytest.MonkeyPatch, native: NativeRounds) -> None:
 
 
 def open_stream(tokenizer: Tokenizer, rounds: NativeRounds, stops: Sequence[str] = ()) -> TokenStream:
-    options: Any = dict.fromkeys(RequestOptions.__dataclass_fields__, 0)
     with pytest.MonkeyPatch.context() as patch:
         replace_calls(patch, rounds)
         return TokenStream(
@@ -91,7 +90,7 @@ def open_stream(tokenizer: Tokenizer, rounds: NativeRounds, stops: Sequence[str]
             Rounds(1),
             tokenizer,
             ids=np.zeros(1, np.int32),
-            request=RequestOptions(**options),
+            request=RequestOptions(numbers={}),
             stop_strings=stops,
         )
 

@@ -43,6 +43,7 @@ struct TreeToken {
   Guess guess;
 };
 
+// How large a tree may be. A chain of k tokens is one of k levels.
 struct TreeLimits {
   int32_t max_tokens;
   int32_t max_depth;

@@ -8,8 +8,10 @@ int32_t num_choices(const DraftRows& rows, int32_t num_ids) noexcept {
   return rows.logit_ids().empty() ? std::min(num_ids, rows.num_logits()) : rows.num_logits();
 }
 
+static_assert(DraftRequest::kMostChildren <= kMostLikely, "a device finds the likeliest tokens of a row");
+
 Logits run_pass(Model& model, LikelyRows* likely, const DraftRequest& request, const Pass& pass) {
-  if (!likely || pass.num_outputs == 0 || !request.needs_likeliest_only(kMostLikely)) return model.forward(pass);
+  if (!likely || pass.num_outputs == 0 || !request.needs_likeliest_only()) return model.forward(pass);
   model.start(pass);
   return {.data = nullptr,
           .num_rows = pass.num_outputs,

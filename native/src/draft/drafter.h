@@ -6,7 +6,6 @@
 #include <exception>
 #include <span>
 
-#include "base/tree_shape.h"
 #include "draft/draft.h"
 #include "plan/confidence_rates.h"
 #include "plan/draft_pace.h"
@@ -20,24 +19,26 @@ class SharedPass;
 
 struct DraftRequest {
   std::span<const int32_t> tokens;  // the sequence so far
-  const TreeShape& shape;           // what the tree is to look like, for drafters that can choose
   int32_t max_levels;               // of a model or head, which has positions for no more
-  // What the drafter's confidence is worth, for dynamic shapes. nullptr: it is taken for the probability.
+  bool is_chain;                    // each token has one child; else the likeliest paths make a tree
+  // What the drafter's confidence is worth. nullptr: it is taken for the probability.
   const ConfidenceRates* rates;
-  DraftPace* pace;                       // nullptr: always as far as the shape goes
+  DraftPace* pace;                       // nullptr: always as far as the tree's limits go
   int32_t first_token;                   // of the sequence that a model sees; begins a cache block
   std::span<const int32_t> block_table;  // of the sequence, for drafters with a cache
   HeadState* head_state;                 // of the sequence, for heads
   TokenChooser& chooser;
-  // What the tokens of fixed shapes are drawn with, for acceptance by rejection. nullptr: they are the best under the
-  // noise that is shared with the target, as those of other shapes are.
+  // What a chain's tokens are drawn with, for acceptance by rejection. nullptr: they are the best under the noise that
+  // is shared with the target, as those of trees are.
   const RandomStream* random;
   const std::atomic<bool>& cancelled;
 
-  // Whether a few of the likeliest tokens of each row are all that the draft needs: `most` at most.
-  bool needs_likeliest_only(int32_t most) const noexcept {
-    return chooser.is_greedy() && !chooser.changes_scores() && shape.most_children() <= most;
-  }
+  // Children of a token of a tree: further ones are never among the likeliest 63 paths in practice, and each costs a
+  // search through the logits.
+  static constexpr int32_t kMostChildren = 8;
+
+  // Whether kMostChildren of the likeliest tokens of each row are all that the draft needs.
+  bool needs_likeliest_only() const noexcept { return chooser.is_greedy() && !chooser.changes_scores(); }
 };
 
 // What one of several requests drafts beside the others.

@@ -81,14 +81,13 @@ void LookupDrafter::branch_out(const Branch& branch) noexcept {
   }
 }
 
-bool LookupDrafter::propose(const DraftRequest& request, Draft& out) {
+void LookupDrafter::propose(int32_t num_tokens, TokenTree& out) const noexcept {
   std::array<int32_t, TokenTree::kMaxTokens> indices;
-  for (int32_t i = 0; i < std::min(tree_.size(), request.shape.num_tokens()); ++i) {
+  for (int32_t i = 0; i < std::min(tree_.size(), num_tokens); ++i) {
     const TreeToken& token = tree_[i];
     const int32_t parent = token.parent == TokenTree::kRoot ? TokenTree::kRoot : indices[token.parent];
-    indices[i] = out.tree.add(token.id, parent, token.prob, Source::kLookup);
+    indices[i] = out.add(token.id, parent, token.prob, Source::kLookup);
   }
-  return !request.cancelled.load(std::memory_order_relaxed);
 }
 
 void LookupDrafter::record(std::span<const int32_t> next_ids) noexcept {

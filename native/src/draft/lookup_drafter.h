@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <span>
 
-#include "draft/drafter.h"
+#include "base/token_tree.h"
 #include "lookup/lookup_index.h"
 #include "lookup/lookup_rates.h"
 
 namespace pilotfish {
 
-class LookupDrafter final : public Drafter {
+class LookupDrafter {
  public:
   // For sequences of up to max_tokens. `store`, which may be nullptr, must outlive it.
   LookupDrafter(int32_t max_tokens, const LookupIndex* store) : index_(max_tokens), store_(store) {}
@@ -22,8 +22,8 @@ class LookupDrafter final : public Drafter {
   // first, so that every beginning of the tree's tokens is a tree of the likeliest. No path is less likely than
   // kLeastPathProb or longer than the limits allow.
   const TokenTree& search(std::span<const int32_t> tokens, TreeLimits limits) noexcept;
-  // Adds the first request.shape.num_tokens() of what search() found for the same tokens.
-  bool propose(const DraftRequest& request, Draft& out) override;
+  // Adds the first num_tokens of what search() found to a tree that may have others.
+  void propose(int32_t num_tokens, TokenTree& out) const noexcept;
   // What came after the searched tokens, to learn from: drafted or not.
   void record(std::span<const int32_t> next_ids) noexcept;
 

@@ -39,8 +39,7 @@ ModelDrafter::Candidate ModelDrafter::candidate(const TokenTree& tree, int32_t p
           .prob = prob,
           .path_prob = is_root ? prob : prob * tree[parent].path_prob,
           .draw = {},
-          .guess = {},
-          .shape_token = 0};
+          .guess = {}};
 }
 
 ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids, int32_t most_together)
@@ -59,8 +58,7 @@ ModelDrafter::ModelDrafter(DraftRows& rows, int32_t num_ids, int32_t most_togeth
 bool ModelDrafter::start(Growth& growth, const DraftRequest& request, Draft& out) const {
   growth.request = &request;
   growth.out = &out;
-  growth.max_depth =
-      std::min({request.shape.depth(), request.max_levels, out.tree.limits().max_depth, rows_.max_depth()});
+  growth.max_depth = std::min({request.max_levels, out.tree.limits().max_depth, rows_.max_depth()});
   growth.slot = static_cast<int32_t>(&growth - growths_.data());
   growth.depth = growth.num_rows = 0;
   growth.error = nullptr;
@@ -157,9 +155,7 @@ void ModelDrafter::grow(Growth& growth, const Logits& rows, int32_t first_row) {
   candidates_.clear();
   picked_from_ = nullptr;
   for (size_t i = 0; i < growth.level.size(); ++i) {
-    const size_t first = candidates_.size();
     expand(growth, rows, first_row + static_cast<int32_t>(i), growth.level[i]);
-    if (growth.request->shape.is_sparse()) place(growth, growth.level[i], first);
   }
   settle(growth);
   growth.level.clear();
@@ -170,14 +166,9 @@ void ModelDrafter::grow(Growth& growth, const Logits& rows, int32_t first_row) {
 void ModelDrafter::expand(const Growth& growth, const Logits& rows, int32_t row, int32_t parent) {
   const DraftRequest& request = *growth.request;
   Draft& out = *growth.out;
-  const int32_t depth = parent == TokenTree::kRoot ? 0 : out.tree[parent].depth;
-  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : growth.shape_tokens[parent];
-  int32_t count = request.shape.is_sparse() ? request.shape.num_children(shape_token) : request.shape.width(depth);
-  if (!request.shape.is_dynamic()) {
-    const int32_t room = out.tree.limits().max_tokens - out.tree.size() - static_cast<int32_t>(candidates_.size());
-    count = std::min(count, room);
-  }
-  if (count <= 0) return;
+  const int32_t room = out.tree.limits().max_tokens - out.tree.size() - static_cast<int32_t>(candidates_.size());
+  if (request.is_chain && room <= 0) return;
+  const int32_t count = request.is_chain ? 1 : DraftRequest::kMostChildren;
   if (!rows.likeliest.empty()) {
     pick(rows.likely_row(row));
     return add_picked(request, parent, count, out.tree);
@@ -205,9 +196,9 @@ void ModelDrafter::expand(const Growth& growth, const Logits& rows, int32_t row,
     if (!std::isfinite(sum)) return note_failure(by_id, out);
     pick(scores, {}, 1 / sum, count);
     add_picked(request, parent, count, out.tree);
-  } else if (request.random && !request.shape.is_dynamic()) {
+  } else if (request.random) {
     picked_from_ = nullptr;
-    draw_children(request, by_id, prefix, parent, count, out);
+    draw_child(request, by_id, prefix, parent, out);
   } else {
     const std::span<const Ranked> best = request.chooser.rank(by_id, prefix, std::max(count, kNumCompared));
     if (best.empty()) return note_failure(by_id, out);
@@ -218,12 +209,6 @@ void ModelDrafter::expand(const Growth& growth, const Logits& rows, int32_t row,
 
 void ModelDrafter::note_failure(std::span<const float> logits, Draft& out) noexcept {
   out.is_broken = out.is_broken || !are_numbers(logits);
-}
-
-void ModelDrafter::place(const Growth& growth, int32_t parent, size_t first) {
-  const int32_t shape_token = parent == TokenTree::kRoot ? TokenTree::kRoot : growth.shape_tokens[parent];
-  int32_t next = growth.request->shape.first_child(shape_token);
-  for (size_t i = first; i < candidates_.size(); ++i) candidates_[i].shape_token = next++;
 }
 
 std::span<const float> ModelDrafter::by_token(std::span<const float> logits) {
@@ -272,8 +257,9 @@ void ModelDrafter::add_picked(const DraftRequest& request, int32_t parent, int32
   }
 }
 
-void ModelDrafter::draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix,
-                                 int32_t parent, int32_t count, Draft& out) {
+// Beside those that lookup found.
+void ModelDrafter::draw_child(const DraftRequest& request, std::span<const float> row, const Prefix& prefix,
+                              int32_t parent, Draft& out) {
   const TokenTree& tree = out.tree;
   const int32_t position = static_cast<int32_t>(prefix.tokens.size() + prefix.path.size());
   const int32_t index = out.num_distributions;
@@ -285,15 +271,12 @@ void ModelDrafter::draw_children(const DraftRequest& request, std::span<const fl
   }
   if (!request.chooser.distribution(row, prefix, distribution)) return note_failure(row, out);
   ++out.num_distributions;
-  for (int32_t k = 0; k < count && num_siblings < TokenTree::kMaxTokens; ++k) {
-    const Drawn drawn =
-        draw_beside(distribution, {siblings.data(), size_t(num_siblings)},
-                    request.random->uniform(position, RandomStream::Purpose::kDraft, int32_t(candidates_.size())));
-    if (!(drawn.mass > 0)) return;
-    siblings[num_siblings++] = drawn.id;
-    candidates_.push_back(candidate(tree, parent, drawn.id, drawn.peak));
-    candidates_.back().draw = {index, drawn.mass};
-  }
+  const Drawn drawn =
+      draw_beside(distribution, {siblings.data(), size_t(num_siblings)},
+                  request.random->uniform(position, RandomStream::Purpose::kDraft, int32_t(candidates_.size())));
+  if (!(drawn.mass > 0)) return;
+  candidates_.push_back(candidate(tree, parent, drawn.id, drawn.peak));
+  candidates_.back().draw = {index, drawn.mass};
 }
 
 void ModelDrafter::sift(TokenTree& tree) {
@@ -323,12 +306,11 @@ void ModelDrafter::sift(TokenTree& tree) {
 
 void ModelDrafter::settle(Growth& growth) {
   TokenTree& tree = growth.out->tree;
-  if (growth.request->shape.is_dynamic()) sift(tree);
+  if (!growth.request->is_chain) sift(tree);
   for (const Candidate& candidate : candidates_) {
     const int32_t parent = index_of_row(tree, candidate.parent_row);
     const int32_t index = tree.add(candidate.id, parent, candidate.prob, rows_.source());
     if (index == TokenTree::kNone) continue;
-    growth.shape_tokens[index] = candidate.shape_token;
     if (candidate.draw.distribution != Draw::kCertain) tree.set_draw(index, candidate.draw);
     if (tree[index].source == rows_.source() && candidate.draw.distribution == Draw::kCertain) {
       tree.set_guess(index, candidate.guess);
@@ -347,7 +329,7 @@ void ModelDrafter::choose_level(Growth& growth) {
   }
   const int32_t most_rows = std::min(growth.out->max_draft_rows - growth.num_rows, rows_.max_rows());
   const size_t room = size_t(std::max(0, most_rows));
-  if (request.shape.is_dynamic()) {
+  if (!request.is_chain) {
     const size_t most = std::min(room, kMostContinued);
     const auto is_likelier = [&](int32_t a, int32_t b) {
       return tree[a].path_prob != tree[b].path_prob ? tree[a].path_prob > tree[b].path_prob : a < b;

@@ -24,11 +24,11 @@ class ModelDrafter : public Drafter {
 
   // Catches up with the sequence and drafts. Each token's children are those that the draft would choose: the likeliest
   // when decoding is greedy, else the best under the noise of their position, which is the target's as well
-  // (Sampler::rank). For acceptance by rejection fixed shapes draw them, without replacement. A dynamic shape is
-  // grown as in EAGLE-2 (Li et al., "EAGLE-2: Faster inference of language models with dynamic draft trees", 2024,
-  // section 4): at each level the likeliest paths are continued, and the likeliest of all paths are kept. Tokens that
-  // other drafters put in the tree keep their places; those that end a level are continued too. Afterwards the sequence
-  // is in the draft's cache, and behind it the tokens that have a draft_row.
+  // (Sampler::rank). For acceptance by rejection a chain draws them. A tree is grown as in EAGLE-2 (Li et al.,
+  // "EAGLE-2: Faster inference of language models with dynamic draft trees", 2024, section 4): at each level the
+  // likeliest paths are continued, and the likeliest of all paths are kept. Tokens that other drafters put in the tree
+  // keep their places; those that end a level are continued too. Afterwards the sequence is in the draft's cache, and
+  // behind it the tokens that have a draft_row.
   bool propose(const DraftRequest& request, Draft& out) override;
   bool shares_passes() const noexcept override { return rows_.shared_model() != nullptr; }
   // A level of all is a pass, or several where one has no room for all.
@@ -45,7 +45,6 @@ class ModelDrafter : public Drafter {
     int32_t num_rows;            // drafted tokens in the cache
     std::exception_ptr error;    // it came to an end by
     std::vector<int32_t> level;  // the tree's tokens that the next pass continues; empty: it has grown
-    std::array<int32_t, TokenTree::kMaxTokens> shape_tokens;  // of the tree's tokens, where the shape is sparse
   };
 
   struct Candidate {
@@ -55,7 +54,6 @@ class ModelDrafter : public Drafter {
     float path_prob;
     Draw draw;
     Guess guess;
-    int32_t shape_token;  // of a sparse shape
   };
 
   // A child that was found in a row of logits.
@@ -85,10 +83,8 @@ class ModelDrafter : public Drafter {
   void expand(const Growth& growth, const Logits& rows, int32_t row, int32_t parent);
   // No children, as the draft scores no token that may follow, or gives no numbers.
   static void note_failure(std::span<const float> logits, Draft& out) noexcept;
-  // Says which tokens of a sparse shape the candidates from `first` on are, the children of the tree's token `parent`.
-  void place(const Growth& growth, int32_t parent, size_t first);
-  void draw_children(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
-                     int32_t count, Draft& out);
+  void draw_child(const DraftRequest& request, std::span<const float> row, const Prefix& prefix, int32_t parent,
+                  Draft& out);
   void pick(std::span<const float> scores, std::span<const int32_t> ids, float peak_prob, int32_t count);
   void pick(std::span<const Ranked> best, float temperature, int32_t count);
   void pick(const LikelyRow& found);

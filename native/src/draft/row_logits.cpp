@@ -10,7 +10,7 @@ RowLogits::RowLogits(std::shared_ptr<CudaDevice> device, int32_t max_rows, int32
 }
 
 Logits RowLogits::read(const DraftRequest& request, int32_t num_rows) {
-  if (!likely_ || request.needs_likeliest_only(kMostLikely)) return read_likeliest(num_rows);
+  if (!likely_ || request.needs_likeliest_only()) return read_likeliest(num_rows);
   rows_.read(num_rows, copy_.data());
   return {.data = copy_.data(), .num_rows = num_rows, .width = rows_.num_columns()};
 }

@@ -77,13 +77,6 @@ Element* DeviceRound::memory(size_t count) {
   return reinterpret_cast<Element*>(data);
 }
 
-bool DeviceRound::serves(const pf_generate_options& options) noexcept {
-  const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
-                              options.presence_penalty != 0 || options.frequency_penalty != 0 ||
-                              options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
-  return !changes_scores && options.typical_p >= 1 && options.typical_epsilon == 0 && options.num_top_logprobs == 0;
-}
-
 RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexcept {
   return {.first_position = 0,
           .draft_position = 0,

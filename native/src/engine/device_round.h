@@ -28,11 +28,7 @@ class DeviceRound {
 
   // The first logits of a model that may be chosen, where ids from num_ids on are padding.
   static int32_t num_choices(const Model& model, int32_t num_ids) noexcept;
-  // Whether a request's tokens can be chosen here. The others' rounds hand their logits to the host: those with
-  // processors (logit bias, penalties, bans, masks), typical_p, typical acceptance or top logprobs, and all that sample
-  // where the engine accepts by rejection.
-  static bool serves(const pf_generate_options& options) noexcept;
-  // What a request's rounds have in common.
+  // What the rounds of a request that need no host have in common.
   static RoundSettings settings_of(const pf_generate_options& options) noexcept;
 
   // Of a chain that may have up to `most` tokens where the request's have `usual` ones. The last rounds of an output

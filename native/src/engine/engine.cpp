@@ -92,7 +92,7 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
 
 bool Engine::chooses_on_device(const pf_generate_options& options) const noexcept {
   const bool may_draw = options_.acceptance == PF_ACCEPT_REJECTION && !is_greedy(options);
-  return device_round_ && DeviceRound::serves(options) && !may_draw;
+  return device_round_ && !needs_host(options) && !may_draw;
 }
 
 void Engine::load_models(const Manifest& manifest) {

@@ -1,6 +1,6 @@
 #include "engine/options.h"
 
-#include <string>
+#include <algorithm>
 
 #include "base/status.h"
 #include "base/token_tree.h"
@@ -17,70 +17,17 @@ void check_range(const char* name, Value value, Limit least, Limit most) {
   }
 }
 
-void check_parents(const pf_generate_options& options, int32_t max_draft_tokens) {
-  if (!options.tree_parents) fail(PF_INVALID_ARGUMENT, "tree_parents is NULL");
-  if (options.num_tree_parents > size_t(max_draft_tokens)) {
-    fail(PF_INVALID_ARGUMENT, "the tree has ", options.num_tree_parents, " tokens, max_draft_tokens is ",
-         max_draft_tokens);
+void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
+  if (options.tree_nodes == 0 && options.tree_depth == 0) return;
+  if (options.num_draft_tokens > 0) {
+    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
   }
-  int32_t least = TokenTree::kRoot;
-  for (int32_t i = 0; i < static_cast<int32_t>(options.num_tree_parents); ++i) {
-    check_range("a tree parent", options.tree_parents[i], least, i - 1);
-    least = options.tree_parents[i];
-  }
-}
-
-void check_widths(const pf_generate_options& options, int32_t max_draft_tokens) {
-  if (!options.tree_widths) fail(PF_INVALID_ARGUMENT, "tree_widths is NULL");
-  if (options.num_tree_widths > size_t(TokenTree::kMaxTokens)) {
-    fail(PF_INVALID_ARGUMENT, "num_tree_widths is ", options.num_tree_widths, ", allowed are 0 to ",
-         TokenTree::kMaxTokens);
-  }
-  for (size_t i = 0; i < options.num_tree_widths; ++i) {
-    check_range("a tree width", options.tree_widths[i], 1, TokenTree::kMaxTokens);
-  }
-  const int32_t num_tokens = TreeShape::fixed({options.tree_widths, options.num_tree_widths}).num_tokens();
-  if (num_tokens > max_draft_tokens) {
-    const bool is_counted = num_tokens <= TokenTree::kMaxTokens;
-    fail(PF_INVALID_ARGUMENT, "the tree has ",
-         is_counted ? std::to_string(num_tokens) : "more than " + std::to_string(PF_MOST_DRAFT_TOKENS),
-         " tokens, max_draft_tokens is ", max_draft_tokens);
-  }
-}
-
-void check_tree_source(const pf_generate_options& options) {
+  check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
+  check_range("tree_depth", options.tree_depth, 0, options.tree_nodes);
   const int32_t source = options.draft_source;
   if (source == PF_DRAFT_PLAIN || source == PF_DRAFT_LOOKUP) {
     fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but a tree is drafted by the draft model or the head");
   }
-  const bool with_lookup = source == PF_DRAFT_LOOKUP_MODEL || source == PF_DRAFT_LOOKUP_HEAD;
-  if (with_lookup && options.tree_nodes == 0) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", source,
-         ", but only in a tree of tree_nodes looked-up tokens compete with those of a model");
-  }
-  if (source == PF_DRAFT_MODEL && options.num_tree_parents > 0) {
-    fail(PF_INVALID_ARGUMENT, "draft_source is ", source, ", but tree_parents are for heads");
-  }
-}
-
-void check_tree(const pf_generate_options& options, int32_t max_draft_tokens) {
-  const bool is_fixed = options.num_tree_widths > 0, is_sparse = options.num_tree_parents > 0;
-  const bool is_dynamic = options.tree_nodes != 0 || options.tree_depth != 0;
-  if (!is_fixed && !is_dynamic && !is_sparse) return;
-  if (is_fixed + is_dynamic + is_sparse > 1) {
-    fail(PF_INVALID_ARGUMENT,
-         "of tree_widths, tree_nodes and tree_parents more than one is given: a tree has one shape");
-  }
-  if (options.num_draft_tokens > 0) {
-    fail(PF_INVALID_ARGUMENT, "num_draft_tokens is ", options.num_draft_tokens, ", must be 0 where a tree is given");
-  }
-  if (is_dynamic) {
-    check_range("tree_nodes", options.tree_nodes, 1, max_draft_tokens);
-    check_range("tree_depth", options.tree_depth, 0, options.tree_nodes);
-  }
-  check_tree_source(options);
-  if (is_sparse) check_parents(options, max_draft_tokens);
-  if (is_fixed) check_widths(options, max_draft_tokens);
 }
 
 void check_plain(const pf_generate_options& options) {
@@ -166,18 +113,9 @@ void check_options(const pf_generate_options& options, int32_t max_draft_tokens)
   check_typical(options);
 }
 
-bool has_tree(const pf_generate_options& options) noexcept {
-  return options.num_tree_widths > 0 || options.tree_nodes > 0 || options.num_tree_parents > 0;
-}
-
-TreeShape tree_shape(const pf_generate_options& options) noexcept {
-  if (options.num_tree_widths > 0) return TreeShape::fixed({options.tree_widths, options.num_tree_widths});
-  if (options.num_tree_parents > 0) return TreeShape::sparse({options.tree_parents, options.num_tree_parents});
-  if (options.tree_nodes > 0) {
-    const int32_t depth = std::min<int32_t>(PF_DEFAULT_TREE_DEPTH, options.tree_nodes);
-    return TreeShape::dynamic(options.tree_nodes, options.tree_depth > 0 ? options.tree_depth : depth);
-  }
-  return TreeShape::chain(0);
+TreeLimits tree_limits(const pf_generate_options& options) noexcept {
+  const int32_t depth = std::min<int32_t>(PF_DEFAULT_TREE_DEPTH, options.tree_nodes);
+  return {options.tree_nodes, options.tree_depth > 0 ? options.tree_depth : depth};
 }
 
 }  // namespace pilotfish

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/tree_shape.h"
+#include "base/token_tree.h"
 #include "pilotfish.h"
 
 namespace pilotfish {
@@ -15,8 +15,7 @@ pf_generate_options default_generate_options() noexcept;
 void check_options(const pf_engine_options& options);
 void check_options(const pf_generate_options& options, int32_t max_draft_tokens);
 
-bool has_tree(const pf_generate_options& options) noexcept;
-// The tree that checked options ask for; a chain of no tokens where they ask for none.
-TreeShape tree_shape(const pf_generate_options& options) noexcept;
+// The tree that checked options ask for, which has no tokens where they ask for none.
+TreeLimits tree_limits(const pf_generate_options& options) noexcept;
 
 }  // namespace pilotfish

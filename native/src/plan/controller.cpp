@@ -75,7 +75,7 @@ RoundPlan Controller::plan(const RoundState& state) noexcept {
   plain_seconds_ = verifying(1);
   most_drafted_ = state.most_drafted;
   rate_ = std::max(tokens_.mean() / cost_.mean(), 1.0f) / plain_seconds_;
-  if (choice_.num_tokens != DraftChoice::kAsManyAsPay) {
+  if (!choice_.is_auto) {
     planned_ = pinned_plan(state);
     begin_draft(planned_, state);
     return planned_;
@@ -135,7 +135,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
                                       const RoundPlan& lookup) const noexcept {
   const Reach& reach = state.reach(track.source());
   if (reach.num_levels <= 0 || state.most_drafted <= 0) return {lookup, 0};
-  if (choice_.chain) return chain_arm(track, state);
+  if (choice_.fixes_chains) return chain_arm(track, state);
   const float left = 1 - share_of(state.lookup.first(lookup.num_lookup));
   const double base = lookup.num_lookup > 0 ? lookup.seconds : plain_seconds_;
   const double drafting = std::max(track.cost() - 1.0, 0.0) * plain_seconds_;
@@ -175,7 +175,7 @@ Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState
 
 RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   RoundPlan plan{.reason = RoundPlan::Reason::kPinned};
-  const int32_t most = std::min(choice_.num_tokens, state.most_drafted);
+  const int32_t most = std::min(choice_.limits.max_tokens, state.most_drafted);
   if (choice_.lookup) plan.num_lookup = std::min<int32_t>(state.lookup.size(), most);
   for (int32_t i = 0; i < plan.num_lookup; ++i) plan.tokens += state.lookup[i].path_prob;
   plan.seconds = verifying(1 + plan.num_lookup);
@@ -183,7 +183,7 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   const SourceTrack& track = tracks_.front();
   plan.source = track.source();
   const Reach& reach = state.reach(plan.source);
-  const int32_t num_left = choice_.tree ? most : most - plan.num_lookup;
+  const int32_t num_left = choice_.is_tree ? most : most - plan.num_lookup;
   plan.num_levels = std::min(reach.num_levels, num_left);
   plan.num_draft = plan.num_levels > 0 ? num_left : 0;
   if (plan.num_draft <= 0) return plan;

@@ -16,19 +16,17 @@
 
 namespace pilotfish {
 
-// What a request allows.
+// What a request's rounds may draft, and from which sources.
 struct DraftChoice {
-  static constexpr int32_t kAsManyAsPay = -1;
-
-  bool plain;  // rounds that draft nothing although something could be drafted, where that is faster
-  bool lookup;
-  bool draft;
-  int32_t num_tokens;  // a round, whatever they cost; or kAsManyAsPay
+  bool plain = false;  // rounds that draft nothing although something could be drafted, where that is faster
+  bool lookup = false;
+  bool draft = false;
   bool head = false;
-  // num_tokens are those of a dynamic tree, in which tokens of all sources compete.
-  bool tree = false;
+  bool is_auto = false;  // as much as pays, decided round by round; else all that the limits allow
+  bool is_tree = false;  // of those limits, in which tokens of all sources compete; else a chain
   // What a model or head drafts is a chain whose length is fixed before: a device makes such rounds by itself.
-  bool chain = false;
+  bool fixes_chains = false;
+  TreeLimits limits{0, 0};  // of the largest draft
 
   bool has(Source source) const noexcept {
     return source == Source::kLookup ? lookup : source == Source::kHead ? head : draft;

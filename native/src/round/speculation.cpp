@@ -30,12 +30,11 @@ void count_tokens(const TokenTree& tree, std::span<const int32_t> accepted, pf_s
   stats.num_lookup_rounds += stats.num_lookup_drafted > num_looked_up ? 1 : 0;
 }
 
-// A fixed shape of a model or head. What the controller plans and dynamic shapes are chosen by what was drafted, which
-// would bias an acceptance that takes their tokens for draws.
+// A chain of a model or head. What the controller plans and trees are chosen by what was drafted, which would bias an
+// acceptance that takes their tokens for draws.
 bool draws_tokens(const pf_generate_options& options, const DraftChoice& choice, int32_t acceptance) {
-  const bool is_fixed = choice.num_tokens != DraftChoice::kAsManyAsPay && options.tree_nodes == 0;
-  return acceptance == PF_ACCEPT_REJECTION && !is_greedy(options) && options.typical_epsilon == 0 && is_fixed &&
-         (choice.draft || choice.head);
+  return acceptance == PF_ACCEPT_REJECTION && !is_greedy(options) && options.typical_epsilon == 0 && !choice.is_auto &&
+         !choice.is_tree && (choice.draft || choice.head);
 }
 
 }  // namespace
@@ -51,9 +50,7 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
                          int32_t max_tokens)
     : engine_(engine),
       choice_(draft_choice(options, engine)),
-      pinned_shape_(has_tree(options) ? std::optional(tree_shape(options)) : std::nullopt),
       draws_(draws_tokens(options, choice_, engine.options().acceptance)),
-      limits_(limits_of(choice_, options, engine.options().max_draft_tokens)),
       max_tokens_(max_tokens),
       controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
   if (choice_.lookup) lookup_.emplace(max_tokens, engine.lookup_texts());
@@ -85,7 +82,7 @@ int32_t Speculation::num_head_retained(const Sequence& sequence) const noexcept 
 bool Speculation::has_head_cache() const noexcept { return choice_.head && engine_.head_drafter()->cache() != nullptr; }
 
 int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
-  const bool sees_too_much = num_tokens - first_token_ + limits_.max_depth > window_.most;
+  const bool sees_too_much = num_tokens - first_token_ + choice_.limits.max_depth > window_.most;
   const bool is_far_behind = num_tokens - num_draft_cached_ > window_.fresh;
   if (!sees_too_much && !is_far_behind) return first_token_;
   return std::max(first_token_, (num_tokens - window_.fresh) / kBlockSize * kBlockSize);
@@ -94,11 +91,11 @@ int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
 void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassShare share, Draft& out) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   const int32_t num_slots = std::clamp(most.max_tokens, 0, max_slots());
-  most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
+  most.max_tokens = std::clamp(most.max_tokens, 0, choice_.limits.max_tokens);
   // What does not fit into the pass that others are in is worth no pass of its own.
-  if (is_auto()) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
-  most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
-  const bool is_chain = !pinned_shape_ && !grows_trees();
+  if (choice_.is_auto) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
+  most.max_depth = std::clamp(most.max_depth, 0, choice_.limits.max_depth);
+  const bool is_chain = !choice_.is_tree && !grows_trees();
   RoundState state{.num_tokens = num_tokens,
                    .most_drafted = is_chain ? std::min(most.max_tokens, most.max_depth) : most.max_tokens,
                    .num_remaining = max_tokens_ - num_tokens,
@@ -127,17 +124,14 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
     num_draft_cached_ = std::max(num_draft_cached_, begin);
   }
   const int32_t num_planned = std::min(plan_.num_lookup + plan_.num_draft, most.max_tokens);
-  shape_ = pinned_shape_ ? *pinned_shape_
-           : is_auto()   ? TreeShape::dynamic(num_planned, plan_.num_levels)
-                         : TreeShape::chain(plan_.num_levels);
   out.clear({num_planned, std::min(num_planned, most.max_depth)}, num_draft_cached_,
             plan_.num_draft > 0 ? num_slots : num_planned);
 }
 
-DraftRequest Speculation::request_for(const Round& round, const TreeShape& shape) noexcept {
+DraftRequest Speculation::request(const Round& round) noexcept {
   return {.tokens = round.tokens,
-          .shape = shape,
           .max_levels = plan_.num_levels,
+          .is_chain = !choice_.is_tree && !choice_.is_auto,
           .rates = plan_.num_draft > 0 ? &controller_.rates() : nullptr,
           .pace = grows_trees() ? &controller_ : nullptr,
           .first_token = first_token_,
@@ -152,7 +146,8 @@ bool Speculation::draft(const Round& round, Draft& out, pf_stats& stats) {
   num_caught_up_ = 0;
   if (plan_.num_lookup > 0) {
     const Timer timer(stats.draft_seconds);
-    if (!lookup_->propose(request_for(round, TreeShape::chain(plan_.num_lookup)), out)) return false;
+    lookup_->propose(plan_.num_lookup, out.tree);
+    if (round.cancelled.load(std::memory_order_relaxed)) return false;
   }
   if (plan_.num_draft == 0) return true;
   const bool by_head = plan_.source == Source::kHead;
@@ -193,12 +188,12 @@ bool Speculation::drafts_on_device() const noexcept {
 
 bool Speculation::plans_chain() const noexcept {
   if (plan_.num_lookup > 0) return false;
-  return plan_.num_draft == 0 || (drafts_on_device() && !pinned_shape_ && !grows_trees());
+  return plan_.num_draft == 0 || (drafts_on_device() && !choice_.is_tree && !grows_trees());
 }
 
 bool Speculation::plans_tree() const noexcept {
-  return pinned_shape_ && pinned_shape_->is_dynamic() && plan_.num_lookup == 0 && drafts_on_device() &&
-         plan_.num_draft > 0 && plan_.num_draft == limits_.max_tokens && plan_.num_levels == limits_.max_depth;
+  return choice_.is_tree && plan_.num_lookup == 0 && drafts_on_device() && plan_.num_draft > 0 &&
+         plan_.num_draft == choice_.limits.max_tokens && plan_.num_levels == choice_.limits.max_depth;
 }
 
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {

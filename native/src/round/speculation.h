@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "base/tree_shape.h"
+#include "base/token_tree.h"
 #include "draft/drafter.h"
 #include "draft/head_drafter.h"
 #include "draft/lookup_drafter.h"
@@ -41,11 +41,11 @@ class Speculation {
   Speculation(Engine& engine, const pf_generate_options& options, int32_t num_prompt_tokens, int32_t max_tokens);
 
   // Tokens that a round drafts at most, and the deepest path of them.
-  TreeLimits limits() const noexcept { return limits_; }
+  TreeLimits limits() const noexcept { return choice_.limits; }
   // Cache slots behind the sequence that a round uses at most, those of tokens that are tried and dropped among them.
   int32_t max_slots() const noexcept {
-    const bool is_dynamic = pinned_shape_ ? pinned_shape_->is_dynamic() : grows_trees() && choice_.draft;
-    return is_dynamic ? TokenTree::kMaxTokens : limits_.max_tokens;
+    const bool may_try_more = choice_.is_tree || (grows_trees() && choice_.draft);
+    return may_try_more ? TokenTree::kMaxTokens : choice_.limits.max_tokens;
   }
   // Before the first pass: what an earlier request left in the caches of the draft and the head.
   void adopt(const Sequence& sequence) noexcept;
@@ -70,7 +70,7 @@ class Speculation {
   std::optional<Source> awaits() const noexcept {
     return plan_.num_draft > 0 ? std::optional(plan_.source) : std::nullopt;
   }
-  DraftRequest request(const Round& round) noexcept { return request_for(round, shape_); }
+  DraftRequest request(const Round& round) noexcept;
   void end_draft(Draft& out, int32_t num_sharing) noexcept;
   // Rows that the planned round will have in the target's pass, as far as that is known.
   int32_t num_rows_expected() const noexcept;
@@ -111,13 +111,10 @@ class Speculation {
   std::span<const int8_t> accepted_ranks() const noexcept { return std::span(ranks_).first(num_accepted_); }
 
  private:
-  // The controller decides, within what the request allows.
-  bool is_auto() const noexcept { return choice_.num_tokens == DraftChoice::kAsManyAsPay; }
   // It makes no difference to the tokens what earlier requests left.
-  bool has_memory() const noexcept { return choice_.plain && is_auto(); }
+  bool has_memory() const noexcept { return choice_.plain && choice_.is_auto; }
   // Level by level, as long as the next one pays.
-  bool grows_trees() const noexcept { return is_auto() && !choice_.chain; }
-  DraftRequest request_for(const Round& round, const TreeShape& shape) noexcept;
+  bool grows_trees() const noexcept { return choice_.is_auto && !choice_.fixes_chains; }
   bool catch_up(const Round& round, Draft& out, pf_stats& stats);
   // Whether the planned source is one that a device can draft with by itself.
   bool drafts_on_device() const noexcept;
@@ -127,9 +124,7 @@ class Speculation {
 
   Engine& engine_;
   const DraftChoice choice_;
-  const std::optional<TreeShape> pinned_shape_;  // of the draft model's trees
   const bool draws_;
-  const TreeLimits limits_;
   const int32_t max_tokens_;
   Controller controller_;
   std::optional<LookupDrafter> lookup_;
@@ -140,7 +135,6 @@ class Speculation {
   int32_t num_draft_cached_ = 0;
   // Of the round
   RoundPlan plan_;
-  TreeShape shape_ = TreeShape::chain(0);
   int32_t num_caught_up_ = 0;
   int32_t num_sharing_ = 1;  // requests that drafted in the same passes
   int32_t num_passes_ = 0;

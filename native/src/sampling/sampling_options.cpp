@@ -93,6 +93,13 @@ void check_option_ids(const pf_generate_options& options, int32_t num_ids) {
   if (twice != ids.end()) fail(PF_INVALID_ARGUMENT, "logit_bias has id ", *twice, " twice");
 }
 
+bool needs_host(const pf_generate_options& options) noexcept {
+  const bool changes_scores = options.num_logit_bias > 0 || options.repetition_penalty != 1 ||
+                              options.presence_penalty != 0 || options.frequency_penalty != 0 ||
+                              options.no_repeat_ngram_size > 0 || options.min_new_tokens > 0 || options.mask;
+  return changes_scores || options.typical_p < 1 || options.typical_epsilon > 0 || options.num_top_logprobs > 0;
+}
+
 SamplingOptions sampling_options(const pf_generate_options& options) noexcept {
   return {.temperature = is_greedy(options) ? 0 : options.temperature,
           .top_k = options.top_k,

@@ -22,6 +22,9 @@ void check_sampling(const pf_generate_options& options);
 // The same for ids, which depend on the vocabulary.
 void check_option_ids(const pf_generate_options& options, int32_t num_ids);
 
+// Whether the host chooses the tokens, from logits, also where a device could.
+bool needs_host(const pf_generate_options& options) noexcept;
+
 SamplingOptions sampling_options(const pf_generate_options& options) noexcept;
 // `eos_ids` end the text beside stop_ids, unless the options ignore them.
 ProcessorOptions processor_options(const pf_generate_options& options, std::span<const int32_t> eos_ids);
