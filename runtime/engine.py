@@ -109,7 +109,7 @@ class Engine:
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
-        self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER) if options.device is Device.CPU else 1)
+        self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER))
         self._lock = self._rounds.lock
         special = self._tokenizer.special_tokens()
         self._chat_template = ChatTemplate(self._manifest.chat_template, special)

@@ -55,8 +55,17 @@ class Request {
     double seconds;
   };
   void verify(const Verified& pass);
-  // In place of a pass that others share, where the device chooses the tokens.
+  // In place of a pass of the host's, where the device chooses the tokens: in a round of the request's own, or in one
+  // that others share.
   void verify_on_device();
+  struct DeviceVerified {
+    const RoundOutcome& outcome;
+    int32_t first_row;  // of the round's hidden rows
+  };
+  void verify_on_device(const DeviceVerified& shared);
+  // Drafted tokens of a round that others with as many can share; nothing where the device takes it by itself.
+  std::optional<int32_t> chain_to_share() const noexcept;
+  DeviceRound::Member member_of_round() const noexcept;
   void accept();
   void emit();
 
@@ -147,6 +156,8 @@ class Request {
   // Of rounds whose tokens a device chooses: whether it drafts them too, a chain or a tree.
   bool drafts_on_device() const noexcept;
   bool grows_on_device() const noexcept;
+  DeviceRound::Chain planned_chain() const noexcept;
+  void count_seconds(const RoundOutcome& outcome);
   Verdict draft_and_verify_on_device();
   Verdict verify_drafted_on_device();
 

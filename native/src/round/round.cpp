@@ -53,16 +53,23 @@ class Round {
     for (const Source source : {Source::kDraft, Source::kHead}) draft_by(source);
   }
 
-  // One pass of the target over what the next requests have drafted, as many of them as it has room for. False if none
-  // is left.
+  // One pass of the target over what the next requests have drafted, as many of them as it has room for, or one round of
+  // a device's. False if none is left.
   bool verify() {
     num_verified_ = 0;
     pass_.clear();
-    for (; next_ < steps_.size(); ++next_) {
-      if (steps_[next_].request->has_drafted() && !add(steps_[next_])) break;
+    while (next_ < steps_.size() && !steps_[next_].request->has_drafted()) ++next_;
+    if (next_ == steps_.size()) return false;
+    if (steps_[next_].request->chooses_on_device()) {
+      gather_alike(steps_[next_]);
+      run_on_device();
+      return true;
     }
-    if (num_verified_ == 0) return false;
-    if (pass_.num_rows() > 0) run_pass();
+    for (; next_ < steps_.size(); ++next_) {
+      const Request& request = *steps_[next_].request;
+      if (request.has_drafted() && (request.chooses_on_device() || !add(steps_[next_]))) break;
+    }
+    run_pass();
     return true;
   }
 
@@ -123,18 +130,49 @@ class Round {
     }
   }
 
-  // A device verifies what its own kernels choose from at once. False if the pass is full.
+  // False if the pass is full.
   bool add(Step& step) {
     Request& request = *step.request;
-    if (request.chooses_on_device()) {
-      attempt(step, [&] { request.verify_on_device(); });
-    } else {
-      TreePass rows = request.rows_to_verify();
-      if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
-      first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
-    }
+    TreePass rows = request.rows_to_verify();
+    if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
+    first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
     verified_[num_verified_++] = &step;
     return true;
+  }
+
+  // Whoever shares the device's round of `first`, which alone is one too. Where there are more than one has room for,
+  // all have about as many.
+  void gather_alike(Step& first) {
+    verified_[num_verified_++] = &first;
+    const std::optional<int32_t> num_drafted = first.request->chain_to_share();
+    if (!num_drafted) return;
+    const auto is_alike = [&](const Step& step) {
+      return step.request->has_drafted() && step.request->chain_to_share() == num_drafted;
+    };
+    const auto num_alike = size_t(std::ranges::count_if(steps_, is_alike));
+    const auto most = size_t(std::max(engine_.device_round()->most_sharing(*num_drafted), 1));
+    const size_t num_rounds = (num_alike + most - 1) / most, wanted = (num_alike + num_rounds - 1) / num_rounds;
+    for (Step* step = &first + 1; num_verified_ < wanted; ++step) {
+      if (is_alike(*step)) verified_[num_verified_++] = step;
+    }
+  }
+
+  void run_on_device() {
+    if (num_verified_ == 1) return attempt(*verified_[0], [&] { verified_[0]->request->verify_on_device(); });
+    std::vector<DeviceRound::Member>& members = engine_.workspace().members;
+    members.clear();
+    for (const Step* const step : verified()) members.push_back(step->request->member_of_round());
+    std::span<const RoundOutcome> outcomes;
+    const pf_status status = guard([&] { outcomes = engine_.device_round()->run_shared(members); });
+    for (size_t i = 0; i < num_verified_; ++i) {
+      Step& step = *verified_[i];
+      const int32_t first_row = static_cast<int32_t>(i) * (members[i].chain.num_drafted + 1);
+      if (status != PF_OK) {
+        fail(step, status);
+      } else {
+        attempt(step, [&] { step.request->verify_on_device({outcomes[i], first_row}); });
+      }
+    }
   }
 
   void run_pass() {

@@ -206,15 +206,18 @@ bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats)
   if (plan_.num_draft == 0) return true;
   const auto num_tokens = static_cast<int32_t>(round.tokens.size());
   if (plan_.source == Source::kHead) {
-    const Timer timer(stats.draft_seconds);
     num_caught_up_ = std::max(head_state_.num_rows, 1);
-    engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
     return true;
   }
   num_caught_up_ = num_tokens - out.num_cached;
   if (num_caught_up_ > 2 && !catch_up(round, out, stats)) return false;
   out.num_cached = num_tokens;
   return true;
+}
+
+void Speculation::begin_chain(const Round& round) {
+  if (plan_.num_draft == 0 || plan_.source != Source::kHead) return;
+  engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
 }
 
 // The first time, what the draft has to read is a prefill: all but the last token, as a round runs that one itself.

@@ -89,6 +89,8 @@ class Speculation {
   // Instead of draft(), before a device drafts the planned chain or tree: leaves no more than the last two tokens for
   // the draft model to run. False if the request was cancelled meanwhile.
   bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
+  // Right before the device drafts: a head's first pass is started.
+  void begin_chain(const Round& round);
   // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe.
   bool reads_hidden() const noexcept { return choice_.head; }
   void observe(const HeadRows& pass);
