@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(kThreads)
       finish(choice, memory, r, index, expf(logprob));
     } else {
       memory.outcome->chosen_ids[r] = index;
-      memory.outcome->logprobs[r] = has_noise(choice, memory, r) ? without_noise(choice, memory, r, index, whole.best) : logprob;
+      memory.outcome->logprobs[r] =
+          has_noise(choice, memory, r) ? without_noise(choice, memory, r, index, whole.best) : logprob;
     }
   }
   if constexpr (!requires { choice.step; }) {

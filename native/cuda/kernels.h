@@ -175,7 +175,7 @@ struct PagedAttention {
   const int32_t* seq_starts;    // not read for one sequence
   const int32_t* context_lens;  // [num_seqs]
   const int32_t* block_table;   // [num_seqs, max_blocks]
-  const uint64_t* tree_mask;  // null: causal
+  const uint64_t* tree_mask;    // null: causal
   const float* cos;
   const float* sin;
   const float* q_norm;  // or null

@@ -21,8 +21,8 @@ inline int32_t max_together_on_host(const pf_engine_options& options) noexcept {
   return options.device == PF_DEVICE_CPU ? max_together(options) : 1;
 }
 
-// Rows of the widest of such passes: a token of each request, and what the one that drafts most has drafted. On a device
-// they draft as much each, as far as its kernels have rows.
+// Rows of the widest of such passes: a token of each request, and what the one that drafts most has drafted. On a
+// device they draft as much each, as far as its kernels have rows.
 inline int32_t max_verified_rows(const pf_engine_options& options) noexcept {
   const bool shares_on_device = options.device != PF_DEVICE_CPU && max_together(options) > 1;
   return shares_on_device ? PF_MOST_DRAFT_TOKENS + 1 : options.max_draft_tokens + max_together(options);

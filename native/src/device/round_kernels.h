@@ -24,16 +24,16 @@ struct RoundSettings {
   int32_t first_position;  // index in the sequence of the first token that the round decides
   int32_t draft_position;  // the same in what the draft model sees
   float inverse_temperature;
-  int32_t top_k;         // 0: off
-  float top_p;           // 1: off
-  float min_p;           // 0: off
-  uint32_t key[2];       // of the shared noise
+  int32_t top_k;          // 0: off
+  float top_p;            // 1: off
+  float min_p;            // 0: off
+  uint32_t key[2];        // of the shared noise
   int32_t is_greedy = 0;  // 1: of several sequences, one without noise
-  RateTable rates = {};  // for trees
+  RateTable rates = {};   // for trees
 };
 
-// Read back after it. Of several sequences, which have as many rows each, rows and drafted tokens follow each other, and
-// what is accepted is left to the host.
+// Read back after it. Of several sequences, which have as many rows each, rows and drafted tokens follow each other,
+// and what is accepted is left to the host.
 struct RoundOutcome {
   uint64_t started, drafted, ended;  // the device's clock, nanoseconds
   int32_t is_broken;                 // 1: a row of logits was not of numbers, and nothing else counts

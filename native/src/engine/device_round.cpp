@@ -176,13 +176,12 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
   assert(num_seen >= 2);
   // Both of the last two tokens run, whether the first of them is cached already or not: the shape stays the same, and
   // the cache gets the same bits again.
-  draft_.model->set_inputs(
-      {.ids = chain.tokens.last(2),
-       .positions = {},
-       .tree_mask = {},
-       .block_table = draft_table(chain),
-       .context = num_seen - 2,
-       .num_outputs = 1});
+  draft_.model->set_inputs({.ids = chain.tokens.last(2),
+                            .positions = {},
+                            .tree_mask = {},
+                            .block_table = draft_table(chain),
+                            .context = num_seen - 2,
+                            .num_outputs = 1});
 }
 
 RoundSettings DeviceRound::at(const Chain& chain, RoundSettings settings) const noexcept {

@@ -38,10 +38,8 @@ std::span<const RoundOutcome> DeviceRound::run_shared(std::span<const Member> me
   const bool gives_hidden = std::ranges::any_of(members, [](const Member& each) { return each.chain.gives_hidden; });
   const bool is_greedy = std::ranges::all_of(members, [](const Member& each) { return each.settings.is_greedy != 0; });
   set_inputs(members, gives_hidden);
-  const RoundOutcome& outcome = run({.num_drafted = num_drafted,
-                                     .is_greedy = is_greedy,
-                                     .gives_hidden = gives_hidden,
-                                     .num_seqs = num_seqs});
+  const RoundOutcome& outcome =
+      run({.num_drafted = num_drafted, .is_greedy = is_greedy, .gives_hidden = gives_hidden, .num_seqs = num_seqs});
   for (int32_t i = 0; i < num_seqs; ++i) take_part(outcome, i, num_drafted, outcomes_[i]);
   return {outcomes_.data(), members.size()};
 }

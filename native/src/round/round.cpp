@@ -53,8 +53,8 @@ class Round {
     for (const Source source : {Source::kDraft, Source::kHead}) draft_by(source);
   }
 
-  // One pass of the target over what the next requests have drafted, as many of them as it has room for, or one round of
-  // a device's. False if none is left.
+  // One pass of the target over what the next requests have drafted, as many of them as it has room for, or one round
+  // of a device's. False if none is left.
   bool verify() {
     num_verified_ = 0;
     pass_.clear();
