@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
 /// As many columns as leave every block a place at once, where that is at least two.
 template <CacheType kType, int kDim>
 int num_columns(const PagedAttention& a, const Tiling& tiling, int num_splits) {
-  const int of_many_tiles = a.num_seqs > 1 ? 2 : 4;
+  const int of_many_tiles = a.num_seqs > 1 ? 1 : 4;
   // A path of 64 rows reaches into two splits.
   if (tiling.part == KeyPart::kOwn) return std::min(num_splits, 2);
   const int places = a.num_sms * kBlocksOfSm<kDim> / (a.shape.num_kv_heads * tiling.num_tiles * a.num_seqs);

@@ -44,9 +44,9 @@ struct Output {
   int num_rounds = 0, num_device_rounds = 0;
 };
 
-// Prompt i, the same whoever else generates.
+// Prompt i, the same whoever else generates, of 121 to 128 tokens.
 std::vector<int32_t> prompt(int index, int vocabulary) {
-  std::vector<int32_t> ids(kPromptTokens + index);
+  std::vector<int32_t> ids(kPromptTokens - index % 8);
   uint32_t state = 977u * (index + 1);
   for (int32_t &id : ids)
     id = static_cast<int32_t>((state = state * 1664525u + 1013904223u) >> 8) %

@@ -64,9 +64,10 @@ class DeviceRound {
   };
   // How many sequences share a round at most.
   int32_t most_sharing(int32_t num_drafted) const noexcept;
-  // The round of several, each with the bits that it has alone: num_drafted is the same. The outcome of each, with what
-  // run() says of it. The residual streams of member i are at rows i * (num_drafted + 1) and on.
-  std::span<const RoundOutcome> run_shared(std::span<const Member> members);
+  // The round of several, each with the bits that it has alone. All draft num_drafted tokens, for which they have
+  // slots; those that want fewer use no more. The outcome of each, with what run() says of it. The residual streams of
+  // member i are at rows i * (num_drafted + 1) and on.
+  std::span<const RoundOutcome> run_shared(std::span<const Member> members, int32_t num_drafted);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
   bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
@@ -89,7 +90,7 @@ class DeviceRound {
   Drafting drafting(RoundModel by, int32_t num_ids);
   const Drafting& of(Source source) const noexcept { return source == Source::kHead ? head_ : draft_; }
   void set_inputs(const Chain& chain, const RoundSettings& settings);
-  void set_inputs(std::span<const Member> members, bool gives_hidden);
+  void set_inputs(std::span<const Member> members, int32_t num_drafted, bool gives_hidden);
   void set_draft_inputs(std::span<const Member> members);
   // Where a sequence's next token is in what a model sees of it.
   RoundSettings at(const Chain& chain, RoundSettings settings) const noexcept;

@@ -35,7 +35,7 @@ void DeviceRound::rehearse_shared(std::span<const int32_t> block_table, bool giv
                       .settings = settings_of(options)};
   const std::vector<Member> members(target_.limits().max_seqs, member);
   for (int32_t num_seqs = 2; num_seqs <= target_.limits().max_seqs; ++num_seqs) {
-    set_inputs(std::span(members).first(num_seqs), gives_hidden);
+    set_inputs(std::span(members).first(num_seqs), 0, gives_hidden);
     for (const bool is_greedy : {true, false}) {
       const RoundKind kind{
           .num_drafted = 0, .is_greedy = is_greedy, .gives_hidden = gives_hidden, .num_seqs = num_seqs};

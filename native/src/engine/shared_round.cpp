@@ -7,9 +7,9 @@
 namespace pilotfish {
 namespace {
 
-// The part of one of the sequences, counted as if it were alone.
-void take_part(const RoundOutcome& all, int32_t sequence, int32_t num_drafted, RoundOutcome& out) {
-  const int32_t first_row = sequence * (num_drafted + 1), first_drafted = sequence * num_drafted;
+// Of all rows and drafted tokens those of a sequence from the first ones on, counted as if it were alone.
+void take_part(const RoundOutcome& all, int32_t first_row, int32_t first_drafted, int32_t num_drafted,
+               RoundOutcome& out) {
   out.started = all.started;
   out.drafted = all.drafted;
   out.ended = all.ended;
@@ -31,25 +31,26 @@ int32_t DeviceRound::most_sharing(int32_t num_drafted) const noexcept {
   return std::min(target_.limits().max_seqs, target_.limits().max_outputs / (num_drafted + 1));
 }
 
-std::span<const RoundOutcome> DeviceRound::run_shared(std::span<const Member> members) {
-  const int32_t num_drafted = members[0].chain.num_drafted;
+std::span<const RoundOutcome> DeviceRound::run_shared(std::span<const Member> members, int32_t num_drafted) {
   const auto num_seqs = static_cast<int32_t>(members.size());
   assert(num_seqs >= 2 && num_seqs <= most_sharing(num_drafted));
   const bool gives_hidden = std::ranges::any_of(members, [](const Member& each) { return each.chain.gives_hidden; });
   const bool is_greedy = std::ranges::all_of(members, [](const Member& each) { return each.settings.is_greedy != 0; });
-  set_inputs(members, gives_hidden);
+  set_inputs(members, num_drafted, gives_hidden);
   const RoundOutcome& outcome =
       run({.num_drafted = num_drafted, .is_greedy = is_greedy, .gives_hidden = gives_hidden, .num_seqs = num_seqs});
-  for (int32_t i = 0; i < num_seqs; ++i) take_part(outcome, i, num_drafted, outcomes_[i]);
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    take_part(outcome, i * (num_drafted + 1), i * num_drafted, members[i].chain.num_drafted, outcomes_[i]);
+  }
   return {outcomes_.data(), members.size()};
 }
 
-void DeviceRound::set_inputs(std::span<const Member> members, bool gives_hidden) {
-  const int32_t sequence_rows = members[0].chain.num_drafted + 1;
+void DeviceRound::set_inputs(std::span<const Member> members, int32_t num_drafted, bool gives_hidden) {
+  const int32_t sequence_rows = num_drafted + 1;
   const int32_t num_rows = static_cast<int32_t>(members.size()) * sequence_rows;
   for (size_t i = 0; i < members.size(); ++i) {
     const Chain& chain = members[i].chain;
-    assert(chain.num_drafted + 1 == sequence_rows && chain.source == Source::kDraft);
+    assert(chain.num_drafted <= num_drafted && chain.source == Source::kDraft);
     settings_[i] = at(chain, members[i].settings);
     const int32_t context = static_cast<int32_t>(chain.tokens.size()) - 1;
     const size_t first_row = i * sequence_rows;

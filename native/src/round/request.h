@@ -60,11 +60,17 @@ class Request {
   void verify_on_device();
   struct DeviceVerified {
     const RoundOutcome& outcome;
-    int32_t first_row;  // of the round's hidden rows
+    int32_t first_row;    // of the round's hidden rows
+    int32_t num_sharing;  // requests
   };
   void verify_on_device(const DeviceVerified& shared);
-  // Drafted tokens of a round that others with as many can share; nothing where the device takes it by itself.
-  std::optional<int32_t> chain_to_share() const noexcept;
+  // Of a round that others can share: tokens that it drafts, and those that it has room for, which others may need;
+  // nothing where the device takes it by itself.
+  struct ChainToShare {
+    int32_t num_drafted;
+    int32_t most;
+  };
+  std::optional<ChainToShare> chain_to_share() const noexcept;
   DeviceRound::Member member_of_round() const noexcept;
   void accept();
   void emit();
@@ -78,6 +84,8 @@ class Request {
     return stage_ == Stage::kPlanned ? speculation_.num_rows_expected() : 0;
   }
   bool chooses_on_device() const noexcept { return device_settings_.has_value(); }
+  // Whether its rounds are among those that requests share: on a device, those that it makes by itself.
+  bool shares_rounds() const noexcept { return !engine_->device_round() || chooses_on_device(); }
   size_t num_written() const noexcept { return num_written_; }
   pf_finish finish() const noexcept { return finish_; }
   // After a stage that threw; `message` is for error(). Only a request that begin() refused can go on.

@@ -22,12 +22,13 @@ class Round {
         steps_(steps),
         num_drafting_(static_cast<int32_t>(
             std::ranges::count_if(steps, [](const Step& step) { return step.request->drafts_next(); }))),
-        num_left_(num_drafting_) {}
+        num_sharing_(static_cast<int32_t>(std::ranges::count_if(steps, shares))),
+        num_left_(num_sharing_) {}
 
   // While others decode, one chunk of one prompt runs a round: they do not wait for the whole of it.
   void prefill(Step& step) {
     Request& request = *step.request;
-    num_left_ -= request.drafts_next() ? 1 : 0;
+    num_left_ -= shares(step) ? 1 : 0;
     if (request.runs_prompt_next() && num_prompts_++ > 0 && num_drafting_ > 0) return request.skip_step();
     attempt(step, [&] {
       request.begin(step.tokens_out, static_cast<int32_t>(&step - steps_.data()));
@@ -37,8 +38,9 @@ class Round {
 
   // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
+    if (!step.request->shares_rounds()) return attempt(step, [&] { step.request->plan({}); });
     const int32_t num_other_rows = num_rows_ + num_left_;
-    const PassShare share{.num_requests = std::max(num_drafting_, 1),
+    const PassShare share{.num_requests = std::max(num_sharing_, 1),
                           .num_other_rows = num_other_rows,
                           .most_rows = max_verified_rows(engine_.options()) - num_other_rows};
     attempt(step, [&] { step.request->plan(share); });
@@ -91,6 +93,8 @@ class Round {
   }
 
  private:
+  static bool shares(const Step& step) { return step.request->drafts_next() && step.request->shares_rounds(); }
+
   template <typename Body>
   static void attempt(Step& step, Body&& body) {
     if (step.status != PF_OK) return;
@@ -140,20 +144,30 @@ class Round {
     return true;
   }
 
-  // Whoever shares the device's round of `first`, which alone is one too. Where there are more than one has room for,
-  // all have about as many.
+  // Whoever shares a round of the device with `first`, or comes before it: all that draft nothing, or all that draft
+  // and have room for the longest of their chains. Where they are more than one has room for, each has about as many.
   void gather_alike(Step& first) {
-    verified_[num_verified_++] = &first;
-    const std::optional<int32_t> num_drafted = first.request->chain_to_share();
-    if (!num_drafted) return;
-    const auto is_alike = [&](const Step& step) {
-      return step.request->has_drafted() && step.request->chain_to_share() == num_drafted;
+    const auto chain_of = [](const Step& step) {
+      return step.request->has_drafted() ? step.request->chain_to_share() : std::nullopt;
     };
-    const auto num_alike = size_t(std::ranges::count_if(steps_, is_alike));
-    const auto most = size_t(std::max(engine_.device_round()->most_sharing(*num_drafted), 1));
+    const auto own = chain_of(first);
+    if (!own) return static_cast<void>(verified_[num_verified_++] = &first);
+    const auto is_alike = [&](const auto& chain) {
+      return chain && (chain->num_drafted > 0) == (own->num_drafted > 0);
+    };
+    num_chained_ = 0;
+    for (const Step& step : steps_) {
+      if (const auto chain = chain_of(step); is_alike(chain)) num_chained_ = std::max(num_chained_, chain->num_drafted);
+    }
+    const auto can_join = [&](const Step& step) {
+      const auto chain = chain_of(step);
+      return is_alike(chain) && chain->most >= num_chained_;
+    };
+    const auto num_alike = size_t(std::ranges::count_if(steps_, can_join));
+    const auto most = size_t(std::max(engine_.device_round()->most_sharing(num_chained_), 1));
     const size_t num_rounds = (num_alike + most - 1) / most, wanted = (num_alike + num_rounds - 1) / num_rounds;
-    for (Step* step = &first + 1; num_verified_ < wanted; ++step) {
-      if (is_alike(*step)) verified_[num_verified_++] = step;
+    for (Step* step = &first; num_verified_ < wanted; ++step) {
+      if (can_join(*step)) verified_[num_verified_++] = step;
     }
   }
 
@@ -163,14 +177,15 @@ class Round {
     members.clear();
     for (const Step* const step : verified()) members.push_back(step->request->member_of_round());
     std::span<const RoundOutcome> outcomes;
-    const pf_status status = guard([&] { outcomes = engine_.device_round()->run_shared(members); });
+    const auto num_sharing = static_cast<int32_t>(num_verified_);
+    const pf_status status = guard([&] { outcomes = engine_.device_round()->run_shared(members, num_chained_); });
     for (size_t i = 0; i < num_verified_; ++i) {
       Step& step = *verified_[i];
-      const int32_t first_row = static_cast<int32_t>(i) * (members[i].chain.num_drafted + 1);
+      const int32_t first_row = static_cast<int32_t>(i) * (num_chained_ + 1);
       if (status != PF_OK) {
         fail(step, status);
       } else {
-        attempt(step, [&] { step.request->verify_on_device({outcomes[i], first_row}); });
+        attempt(step, [&] { step.request->verify_on_device({outcomes[i], first_row, num_sharing}); });
       }
     }
   }
@@ -197,10 +212,12 @@ class Round {
   Engine& engine_;
   const std::span<Step> steps_;
   const int32_t num_drafting_;  // requests that draft in this round
-  int32_t num_left_;            // of those, the ones that have not yet
+  const int32_t num_sharing_;   // of those, the ones that share passes
+  int32_t num_left_;            // and have not planned yet
   int32_t num_prompts_ = 0;
-  int32_t num_rows_ = 0;  // planned so far, of the pass that they will be in
-  size_t next_ = 0;       // step to verify
+  int32_t num_rows_ = 0;     // planned so far, of the pass that they will be in
+  int32_t num_chained_ = 0;  // drafted tokens of the device's round
+  size_t next_ = 0;          // step to verify
   SharedPass& pass_ = engine_.workspace().verified;
   std::array<Step*, kMostTogether> verified_;  // by the last pass
   std::array<int32_t, kMostTogether> first_rows_;

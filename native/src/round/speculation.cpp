@@ -106,21 +106,25 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
                    .head = {},
                    .lookup = {},
                    .share = share};
+  // In company, a device's round is shared where it is plain or a chain of the draft model: nothing else is worth a
+  // round of its own.
+  const bool is_shared_on_device = engine_.device_round() && share.num_requests > 1;
+  const bool would_take_turns = is_shared_on_device && has_memory();
   const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
   if (choice_.draft) {
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
     state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
     state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
     state.draft.context = num_tokens - begin - state.draft.num_behind;
-    state.draft.is_shared = engine_.drafter(Source::kDraft).shares_passes();
+    state.draft.is_shared = is_shared_on_device || engine_.drafter(Source::kDraft).shares_passes();
   }
-  if (choice_.head) {
+  if (choice_.head && !would_take_turns) {
     state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
     state.head.num_behind = std::max(head_state_.num_rows, 1);
     state.head.context = num_tokens - state.head.num_behind;
     state.head.is_shared = engine_.head_drafter()->shares_passes();
   }
-  if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
+  if (lookup_ && !would_take_turns && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
   if (plan_.num_draft > 0 && plan_.source == Source::kDraft) {
     first_token_ = begin;
@@ -203,6 +207,7 @@ bool Speculation::plans_tree() const noexcept {
 
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
   num_caught_up_ = 0;
+  num_sharing_ = 1;
   if (plan_.num_draft == 0) return true;
   const auto num_tokens = static_cast<int32_t>(round.tokens.size());
   if (plan_.source == Source::kHead) {

@@ -72,6 +72,8 @@ class Speculation {
   }
   DraftRequest request(const Round& round) noexcept { return request_for(round, shape_); }
   void end_draft(Draft& out, int32_t num_sharing) noexcept;
+  // Requests that had a part in what a device drafted.
+  void set_num_sharing(int32_t num_sharing) noexcept { num_sharing_ = num_sharing; }
   // Rows that the planned round will have in the target's pass, as far as that is known.
   int32_t num_rows_expected() const noexcept;
   // Whether what is planned is a chain of the draft model or of a head's decoder layer alone, or nothing: what a device

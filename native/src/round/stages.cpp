@@ -100,6 +100,7 @@ void Request::verify_on_device(const DeviceVerified& shared) {
   const DeviceRound::Chain chain = planned_chain();
   count_seconds(shared.outcome);
   write_chain(shared.outcome, chain.num_drafted, chain.source, drafted());
+  speculation_.set_num_sharing(shared.num_sharing);
   verdict_.emplace(Verdict{pilotfish::accepted_of(shared.outcome, chooser_), std::nullopt, shared.outcome.logprobs,
                            shared.first_row});
   ++stats_.num_device_rounds;

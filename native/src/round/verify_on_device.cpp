@@ -18,11 +18,17 @@ bool Request::grows_on_device() const noexcept {
          engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), drafted().max_draft_rows);
 }
 
-std::optional<int32_t> Request::chain_to_share() const noexcept {
+std::optional<Request::ChainToShare> Request::chain_to_share() const noexcept {
   if (!device_settings_ || !speculation_.plans_chain() || speculation_.source_planned() != Source::kDraft) {
     return std::nullopt;
   }
-  return planned_chain().num_drafted;
+  const DeviceRound::Chain chain = planned_chain();
+  if (chain.num_drafted == 0) return ChainToShare{0, 0};
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const int32_t num_positions = engine_->draft()->max_positions() - (num_tokens - chain.first_token);
+  const int32_t num_left = sequence_->max_tokens() - num_tokens;
+  const int32_t most = std::min({num_slots(drafted()), num_left, num_positions});
+  return ChainToShare{chain.num_drafted, std::max(most, chain.num_drafted)};
 }
 
 DeviceRound::Member Request::member_of_round() const noexcept { return {planned_chain(), *device_settings_}; }
