@@ -41,7 +41,7 @@ struct Setting {
 struct Output {
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
-  int num_rounds = 0, num_device_rounds = 0;
+  int num_rounds = 0, num_device_rounds = 0, num_drafted = 0, num_accepted = 0;
 };
 
 // Prompt i, the same whoever else generates, of 121 to 128 tokens.
@@ -115,6 +115,8 @@ public:
       check(pf_request_get_stats(requests_[i], &stats), "stats");
       outputs[i].num_rounds = stats.num_rounds;
       outputs[i].num_device_rounds = stats.num_device_rounds;
+      outputs[i].num_drafted = stats.num_drafted;
+      outputs[i].num_accepted = stats.num_accepted;
     }
     return static_cast<double>(num_tokens() - num_before) / seconds;
   }
@@ -191,7 +193,7 @@ void check_setting(pf_engine *engine, int vocabulary, int num_tokens,
   for (const int count : {1, 2, 3, 4, 8, 12, 16}) {
     std::vector<double> speeds;
     bool same = true;
-    int num_rounds = 0;
+    int num_rounds = 0, num_drafted = 0, num_accepted = 0;
     for (int repeat = 0; repeat < kRepeats + 2;
          ++repeat) { // the first two record
       Batch batch(engine, vocabulary, 0, count, num_tokens, setting);
@@ -199,6 +201,8 @@ void check_setting(pf_engine *engine, int vocabulary, int num_tokens,
       for (int i = 0; i < count; ++i) {
         same = same && is_same(batch.outputs[i], alone[i], i);
         num_rounds = std::max(num_rounds, batch.outputs[i].num_rounds);
+        num_drafted += batch.outputs[i].num_drafted;
+        num_accepted += batch.outputs[i].num_accepted;
         same = same && batch.outputs[i].num_rounds ==
                            batch.outputs[i].num_device_rounds;
       }
@@ -208,11 +212,14 @@ void check_setting(pf_engine *engine, int vocabulary, int num_tokens,
     if (count == 1)
       single = speed;
     failures += !same;
-    std::printf("%8d %6s %10d %9.1f %6.2f %7d %5s\n", setting.num_drafted,
+    std::printf("%8d %6s %10d %9.1f %6.2f %7d %8.1f%% %5s\n",
+                setting.num_drafted,
                 setting.alternates        ? "mixed"
                 : setting.temperature > 0 ? "sample"
                                           : "greedy",
-                count, speed, speed / single, num_rounds, same ? "yes" : "NO");
+                count, speed, speed / single, num_rounds,
+                num_drafted > 0 ? 100.0 * num_accepted / num_drafted : 0.0,
+                same ? "yes" : "NO");
     std::fflush(stdout);
   }
 }
@@ -235,8 +242,8 @@ int main(int argc, char **argv) {
   pf_engine_info info;
   info.struct_size = sizeof info;
   check(pf_engine_get_info(engine, &info), "info");
-  std::printf("%8s %6s %10s %9s %6s %7s %5s\n", "drafted", "", "sequences",
-              "tok/s", "of 1", "rounds", "same");
+  std::printf("%8s %6s %10s %9s %6s %7s %9s %5s\n", "drafted", "", "sequences",
+              "tok/s", "of 1", "rounds", "accepted", "same");
   std::vector<Setting> settings = {{0, 0}, {0, 0.8f}, {0, 0.8f, true}};
   if (info.has_draft) {
     settings.insert(
