@@ -43,9 +43,9 @@ MOST_REPEATS = 1_000_000
 class Engine:
     """A bundle, loaded and ready to generate.
 
-    Several threads may use it: rounds that they wait for at the same time share passes on the CPU (``num_sequences``),
-    without a change to anybody's tokens, and other Python threads run meanwhile. It belongs to its process: a fork
-    cannot use it, and loads the bundle itself.
+    Several threads may use it: rounds that they wait for at the same time share passes (``num_sequences``), without a
+    change to anybody's tokens, and other Python threads run meanwhile. It belongs to its process: a fork cannot use it,
+    and loads the bundle itself.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Engine:
     ) -> list[Result]:
         """generate() for each prompt, with the same results, ``num_sequences`` at a time in shared passes.
 
-        When one ends the next begins. On a GPU they run one after the other.
+        When one ends the next begins. On a GPU some kinds of rounds take turns.
 
         Args:
             prompts: texts or token ids; of conversations those of encode_chat().
@@ -250,8 +250,8 @@ class Engine:
     def step_together(self, streams: Sequence[TokenStream]) -> list[PilotfishError | None]:
         """Run the next round of each of these streams of this engine, in passes that they share.
 
-        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. At most 16 share passes
-        on the CPU; on a GPU they take turns.
+        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. At most 16 share passes;
+        on a GPU some kinds of rounds take turns.
 
         Returns:
             One a stream: what its generation failed with, None where it did not.
