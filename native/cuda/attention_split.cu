@@ -123,11 +123,15 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
 /// As many columns as leave every block a place at once, where that is at least two.
 template <CacheType kType, int kDim>
 int num_columns(const PagedAttention& a, const Tiling& tiling, int num_splits) {
-  const int of_many_tiles = a.num_seqs > 1 ? 1 : 4;
+  constexpr int kOfManyTiles = 4;
   // A path of 64 rows reaches into two splits.
   if (tiling.part == KeyPart::kOwn) return std::min(num_splits, 2);
-  const int places = a.num_sms * kBlocksOfSm<kDim> / (a.shape.num_kv_heads * tiling.num_tiles * a.num_seqs);
-  return std::min(num_splits, places < 2 ? of_many_tiles : places);
+  const int places = a.num_sms * kBlocksOfSm<kDim>, num_blocks = a.shape.num_kv_heads * tiling.num_tiles * a.num_seqs;
+  if (places >= 2 * num_blocks) return std::min(num_splits, places / num_blocks);
+  if (a.num_seqs == 1) return std::min(num_splits, kOfManyTiles);
+  // Several sequences fill the device anyway: half the work a block is of use where it saves part of a wave.
+  const auto num_waves = [&](int columns) { return (num_blocks * columns + places - 1) / places; };
+  return std::min(num_splits, num_waves(2) < 2 * num_waves(1) ? 2 : 1);
 }
 
 }  // namespace

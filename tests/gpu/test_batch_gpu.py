@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +67,7 @@ def test_each_has_the_bits_that_it_has_alone(engine: Engine, options: dict[str, 
         {"source": "lookup+draft", "num_draft_tokens": 6},
         {"num_draft_tokens": 3, "logprobs": 2},
         {"num_draft_tokens": 0, "repetition_penalty": 1.2},
-        {"num_draft_tokens": 3, "temperature": 0.8, "typical_p": 0.9},
+        {"num_draft_tokens": 3, "temperature": 0.8, "typical_p": 0.9, "seed": 8},
     ],
 )
 def test_what_takes_turns_has_its_bits_too(engine: Engine, options: dict[str, Any]) -> None:
@@ -76,14 +75,20 @@ def test_what_takes_turns_has_its_bits_too(engine: Engine, options: dict[str, An
 
 
 def test_rounds_are_shared(engine: Engine) -> None:
-    """A shared round's time is counted for each, as each waits for it."""
-    began = time.perf_counter()
-    results = engine.generate_batch(
-        prompts(engine, (20,) * NUM_SEQUENCES), max_new_tokens=200, ignore_eos=True, num_draft_tokens=0
-    )
-    for result in results:
-        assert result.stats.num_device_rounds == result.stats.num_rounds == 199
-    assert sum(result.stats.verify_seconds for result in results) > 1.5 * (time.perf_counter() - began)
+    """Those of one round have the same times by the GPU's clock."""
+    options: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "num_draft_tokens": 0}
+    streams = [engine.stream(ids, **options) for ids in prompts(engine, (20,) * NUM_SEQUENCES)]
+    try:
+        while any(stream.stats.num_rounds == 0 for stream in streams):
+            assert engine.step_together(streams) == [None] * NUM_SEQUENCES
+        for _ in range(8):
+            before = [stream.stats.verify_seconds for stream in streams]
+            engine.step_together(streams)
+            took = [stream.stats.verify_seconds - start for stream, start in zip(streams, before, strict=True)]
+            assert took == pytest.approx([took[0]] * NUM_SEQUENCES, rel=1e-6)
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 def test_threads_with_options_of_their_own(engine: Engine) -> None:

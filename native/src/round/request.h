@@ -38,6 +38,8 @@ class Request {
   // Runs the prompt, if it has not run yet; one chunk of it with `in_chunks`.
   void prefill(bool in_chunks);
   void plan(const PassShare& share);
+  // Once more, where others that share the round planned otherwise.
+  void replan(const PassShare& share);
   // But for what a model or head drafts, in passes that requests share: then it awaits() one, and goes on in
   // end_draft().
   void draft();
@@ -79,6 +81,10 @@ class Request {
   bool has_drafted() const noexcept { return stage_ == Stage::kDrafted; }
   TreePass rows_to_verify() const noexcept { return TreePass::of(tokens_.back(), drafted().tree); }
   int32_t num_rows_to_verify() const noexcept { return drafted().tree.size() + 1; }
+  // Of a planned round of a device that others may share: whether it drafts, where that was its choice; and whether
+  // that is to see if it pays.
+  std::optional<bool> chose_to_draft() const noexcept;
+  bool tries() const noexcept { return speculation_.decision().reason == RoundPlan::Reason::kProbe; }
   // Of a planned round, before it has drafted.
   int32_t num_rows_expected() const noexcept {
     return stage_ == Stage::kPlanned ? speculation_.num_rows_expected() : 0;

@@ -49,6 +49,31 @@ class Round {
     num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
   }
 
+  // A round that a device shares is of those that draft or of those that do not: requests that may do either do what
+  // most of them planned, and all try what one of them tries.
+  void agree() {
+    if (!engine_.device_round()) return;
+    int32_t num_free = 0, num_for_it = 0;
+    bool is_tried = false;
+    for (const Step& step : steps_) {
+      const std::optional<bool> drafts = step.request->chose_to_draft();
+      num_free += drafts ? 1 : 0;
+      num_for_it += drafts.value_or(false) ? 1 : 0;
+      is_tried = is_tried || (drafts.value_or(false) && step.request->tries());
+    }
+    if (num_for_it == 0 || num_for_it == num_free) return;
+    const bool all_draft = is_tried || 2 * num_for_it >= num_free;
+    const int32_t num_other_rows = num_sharing_ - 1;
+    const PassShare share{.num_requests = num_sharing_,
+                          .num_other_rows = num_other_rows,
+                          .most_rows = max_verified_rows(engine_.options()) - num_other_rows,
+                          .company = all_draft ? Company::kDrafts : Company::kPlain};
+    for (Step& step : steps_) {
+      if (step.request->chose_to_draft().value_or(all_draft) == all_draft) continue;
+      attempt(step, [&] { step.request->replan(share); });
+    }
+  }
+
   // Each looks tokens up by itself; those that a model or head drafts are drafted together.
   void draft() {
     for (Step& step : steps_) attempt(step, [&] { step.request->draft(); });
@@ -231,6 +256,7 @@ void run_round(Engine& engine, std::span<Step> steps) {
     round.prefill(step);
     round.plan(step);
   }
+  round.agree();
   round.draft();
   while (round.verify()) {
     round.accept();

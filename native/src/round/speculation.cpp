@@ -97,6 +97,7 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
   most.max_tokens = std::clamp(most.max_tokens, 0, limits_.max_tokens);
   // What does not fit into the pass that others are in is worth no pass of its own.
   if (is_auto()) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
+  if (share.company == Company::kPlain) most.max_tokens = 0;
   most.max_depth = std::clamp(most.max_depth, 0, limits_.max_depth);
   const bool is_chain = !pinned_shape_ && !grows_trees();
   RoundState state{.num_tokens = num_tokens,

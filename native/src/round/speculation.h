@@ -84,6 +84,8 @@ class Speculation {
   // Whether the tokens that a model or head drafts are drawn, to be accepted by rejection.
   bool draws() const noexcept { return draws_; }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
+  // Whether it is the controller's choice to draft with the draft model, or not to.
+  bool may_do_either() const noexcept { return has_memory() && choice_.draft; }
   Source source_planned() const noexcept { return plan_.num_draft > 0 ? plan_.source : Source::kDraft; }
   int32_t first_token() const noexcept { return first_token_; }
   // What the draft's confidence is worth.

@@ -61,6 +61,13 @@ void Request::plan(const PassShare& share) {
   stage_ = Stage::kPlanned;
 }
 
+void Request::replan(const PassShare& share) {
+  if (stage_ != Stage::kPlanned) return;
+  stage_ = Stage::kBegun;
+  room_.reset();
+  plan(share);
+}
+
 // A device goes on by itself from where its draft model or head has read the sequence.
 void Request::draft() {
   if (stage_ != Stage::kPlanned) return;

@@ -18,6 +18,11 @@ bool Request::grows_on_device() const noexcept {
          engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), drafted().max_draft_rows);
 }
 
+std::optional<bool> Request::chose_to_draft() const noexcept {
+  if (stage_ != Stage::kPlanned || !device_settings_ || !speculation_.may_do_either()) return std::nullopt;
+  return speculation_.num_planned() > 0;
+}
+
 std::optional<Request::ChainToShare> Request::chain_to_share() const noexcept {
   if (!device_settings_ || !speculation_.plans_chain() || speculation_.source_planned() != Source::kDraft) {
     return std::nullopt;
