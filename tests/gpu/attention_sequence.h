@@ -1,5 +1,4 @@
-// A sequence of tokens with their projections and a cache, whose passes run on
-// the GPU and, for comparison, in double.
+// A sequence of tokens with their projections and a cache, whose passes run on the GPU and, for comparison, in double.
 #pragma once
 
 #include <algorithm>
@@ -15,88 +14,77 @@ inline constexpr int kBlockSize = 32;
 inline int failures = 0;
 
 struct Case {
-  const char *name;
+  const char* name;
   AttentionShape shape;
-  int num_tokens; // of the whole sequence
+  int num_tokens;  // of the whole sequence
   bool with_norms = false;
   CacheType cache = CacheType::kF16;
 
   size_t cache_bytes(int num_blocks) const {
-    return num_blocks * kBlockSize * shape.num_kv_heads *
-           cache_row_bytes(cache, shape.head_dim);
+    return num_blocks * kBlockSize * shape.num_kv_heads * cache_row_bytes(cache, shape.head_dim);
   }
 };
 
-/// As a cache of int8 keeps a head. What f16 loses is left to the tolerance, as
-/// it was.
-inline void quantise(CacheType type, std::vector<double> &head) {
-  if (!has_scales(type))
-    return;
+/// As a cache of int8 keeps a head. What f16 loses is left to the tolerance, as it was.
+inline void quantise(CacheType type, std::vector<double>& head) {
+  if (!has_scales(type)) return;
   double most = 0;
-  for (const double value : head)
-    most = std::max(most, std::fabs(value));
+  for (const double value : head) most = std::max(most, std::fabs(value));
   const double largest = kLargestElement;
-  const double scale =
-      __half2float(__float2half(static_cast<float>(most / largest)));
-  for (double &value : head)
-    value =
-        scale * std::nearbyint(std::clamp(value / scale, -largest, largest));
+  const double scale = __half2float(__float2half(static_cast<float>(most / largest)));
+  for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -largest, largest));
 }
 
-/// Rows of one of the sequences of a pass: tokens `ids` (rows of qkv) after
-/// `context` committed ones; masks empty: causal.
+/// Rows of one of the sequences of a pass: tokens `ids` (rows of qkv) after `context` committed ones; masks empty:
+/// causal.
 struct Part {
-  int table = 0; // the sequence's block table
+  int table = 0;  // the sequence's block table
   int context;
   std::vector<int> ids;
   std::vector<int32_t> positions;
   std::vector<uint64_t> masks;
 };
 
-/// Tokens with their projections, and a cache that passes write and read, with
-/// the block tables of num_tables sequences.
+/// Tokens with their projections, and a cache that passes write and read, with the block tables of num_tables sequences.
 class Sequence {
-public:
-  Sequence(const Case &c, uint64_t seed, int num_tables = 1)
-      : case_(c), max_blocks_((c.num_tokens + 80) / kBlockSize + 2),
-        width_((c.shape.num_heads + 2 * c.shape.num_kv_heads) *
-               c.shape.head_dim),
+ public:
+  Sequence(const Case& c, uint64_t seed, int num_tables = 1)
+      : case_(c),
+        max_blocks_((c.num_tokens + 80) / kBlockSize + 2),
+        width_((c.shape.num_heads + 2 * c.shape.num_kv_heads) * c.shape.head_dim),
         qkv_(random_floats(static_cast<size_t>(c.num_tokens) * width_, seed)),
-        norms_{random_floats(c.shape.head_dim, seed + 1),
-               random_floats(c.shape.head_dim, seed + 2)},
-        qkv_device_(qkv_), q_norm_(norms_[0]), k_norm_(norms_[1]),
-        cos_(angles(true)), sin_(angles(false)), cos_device_(cos_),
-        sin_device_(sin_), table_(shuffled(max_blocks_ * num_tables, seed)),
-        keys_(c.cache_bytes(max_blocks_ * num_tables)), values_(keys_.size()),
-        queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads *
-                 c.shape.head_dim),
-        partials_(
-            attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) /
-            sizeof(float)) {
+        norms_{random_floats(c.shape.head_dim, seed + 1), random_floats(c.shape.head_dim, seed + 2)},
+        qkv_device_(qkv_),
+        q_norm_(norms_[0]),
+        k_norm_(norms_[1]),
+        cos_(angles(true)),
+        sin_(angles(false)),
+        cos_device_(cos_),
+        sin_device_(sin_),
+        table_(shuffled(max_blocks_ * num_tables, seed)),
+        keys_(c.cache_bytes(max_blocks_ * num_tables)),
+        values_(keys_.size()),
+        queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
+        partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
   }
 
-  size_t row_floats() const {
-    return static_cast<size_t>(case_.shape.num_heads) * case_.shape.head_dim;
-  }
+  size_t row_floats() const { return static_cast<size_t>(case_.shape.num_heads) * case_.shape.head_dim; }
 
-  std::vector<float> pass(int context, const std::vector<int> &ids,
-                          const std::vector<int32_t> &positions,
-                          const std::vector<uint64_t> &masks) {
+  std::vector<float> pass(int context, const std::vector<int>& ids, const std::vector<int32_t>& positions,
+                          const std::vector<uint64_t>& masks) {
     return pass({{0, context, ids, positions, masks}});
   }
 
   /// Several sequences have masks all or none.
-  std::vector<float> pass(const std::vector<Part> &parts) {
+  std::vector<float> pass(const std::vector<Part>& parts) {
     std::vector<float> packed;
     std::vector<int32_t> positions, starts{0}, contexts, tables;
     std::vector<uint64_t> masks;
-    for (const Part &part : parts) {
+    for (const Part& part : parts) {
       for (const int id : part.ids)
-        packed.insert(packed.end(), &qkv_[size_t(id) * width_],
-                      &qkv_[size_t(id) * width_] + width_);
-      positions.insert(positions.end(), part.positions.begin(),
-                       part.positions.end());
+        packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
+      positions.insert(positions.end(), part.positions.begin(), part.positions.end());
       masks.insert(masks.end(), part.masks.begin(), part.masks.end());
       starts.push_back(starts.back() + static_cast<int32_t>(part.ids.size()));
       contexts.push_back(part.context);
@@ -106,8 +94,7 @@ public:
     const int rows = starts.back();
     const DeviceArray<float> qkv(packed), out(rows * row_floats());
     const DeviceArray<__half> halves(out.size());
-    const DeviceArray<int32_t> position_ids(positions), lengths(contexts),
-        seq_starts(starts), block_table(tables);
+    const DeviceArray<int32_t> position_ids(positions), lengths(contexts), seq_starts(starts), block_table(tables);
     const DeviceArray<uint64_t> mask(masks);
     PagedAttention a = {};
     a.shape = case_.shape;
@@ -138,10 +125,8 @@ public:
     const std::vector<float> result = out.read();
     const std::vector<__half> copy = halves.read();
     for (size_t i = 0; i < result.size(); ++i) {
-      if (__half2float(copy[i]) == __half2float(__float2half(result[i])))
-        continue;
-      std::printf("FAILED %s: f16 copy differs at %zu of %zu: %g, %g\n",
-                  case_.name, i, result.size(), result[i],
+      if (__half2float(copy[i]) == __half2float(__float2half(result[i]))) continue;
+      std::printf("FAILED %s: f16 copy differs at %zu of %zu: %g, %g\n", case_.name, i, result.size(), result[i],
                   __half2float(copy[i]));
       ++failures;
       break;
@@ -156,44 +141,35 @@ public:
   }
 
   /// Token `id` in double, after tokens path[0..]; path ends with id.
-  std::vector<double> oracle(const std::vector<int> &path) const {
-    const AttentionShape &s = case_.shape;
-    const int last = static_cast<int>(path.size()) - 1,
-              group = s.num_heads / s.num_kv_heads;
-    const int first =
-        s.sliding_window ? std::max(0, last - s.sliding_window + 1) : 0;
+  std::vector<double> oracle(const std::vector<int>& path) const {
+    const AttentionShape& s = case_.shape;
+    const int last = static_cast<int>(path.size()) - 1, group = s.num_heads / s.num_kv_heads;
+    const int first = s.sliding_window ? std::max(0, last - s.sliding_window + 1) : 0;
     std::vector<double> out(row_floats());
     parallel_for(s.num_heads, [&](int head) {
       const std::vector<double> query = prepared(path[last], head, last, true);
       std::vector<double> scores;
       for (int i = first; i <= last; ++i) {
-        std::vector<double> key =
-            prepared(path[i], s.num_heads + head / group, i, false);
+        std::vector<double> key = prepared(path[i], s.num_heads + head / group, i, false);
         quantise(case_.cache, key);
-        double score =
-            std::inner_product(query.begin(), query.end(), key.begin(), 0.0) *
-            s.scale;
-        if (s.softcap)
-          score = s.softcap * std::tanh(score / s.softcap);
+        double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
+        if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);
       }
       const double maximum = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
-      for (double &score : scores)
-        sum += score = std::exp(score - maximum);
+      for (double& score : scores) sum += score = std::exp(score - maximum);
       for (int i = first; i <= last; ++i) {
-        const float *source =
-            head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
+        const float* source = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
         std::vector<double> value(source, source + s.head_dim);
         quantise(case_.cache, value);
-        for (int d = 0; d < s.head_dim; ++d)
-          out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
+        for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
       }
     });
     return out;
   }
 
-private:
+ private:
   static std::vector<int32_t> shuffled(int count, uint64_t seed) {
     std::vector<int32_t> table(count);
     std::iota(table.begin(), table.end(), 0);
@@ -205,35 +181,29 @@ private:
     const int half = case_.shape.rotary_dim / 2;
     for (int position = 0; position < case_.num_tokens + 80; ++position) {
       for (int i = 0; i < half; ++i) {
-        const double angle =
-            position * std::pow(10000.0, -static_cast<double>(i) / half);
-        table.push_back(
-            static_cast<float>(cosine ? std::cos(angle) : std::sin(angle)));
+        const double angle = position * std::pow(10000.0, -static_cast<double>(i) / half);
+        table.push_back(static_cast<float>(cosine ? std::cos(angle) : std::sin(angle)));
       }
     }
     return table;
   }
-  const float *head_of(int token, int index) const {
-    return &qkv_[static_cast<size_t>(token) * width_ +
-                 index * case_.shape.head_dim];
+  const float* head_of(int token, int index) const {
+    return &qkv_[static_cast<size_t>(token) * width_ + index * case_.shape.head_dim];
   }
-  std::vector<double> prepared(int token, int index, int position,
-                               bool is_query) const {
-    const AttentionShape &s = case_.shape;
-    const float *source = head_of(token, index);
+  std::vector<double> prepared(int token, int index, int position, bool is_query) const {
+    const AttentionShape& s = case_.shape;
+    const float* source = head_of(token, index);
     std::vector<double> head(source, source + s.head_dim);
     if (case_.with_norms) {
-      const double squares =
-          std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
+      const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
       for (int d = 0; d < s.head_dim; ++d) {
-        head[d] *= norms_[is_query ? 0 : 1][d] /
-                   std::sqrt(squares / s.head_dim + s.norm_epsilon);
+        head[d] *= norms_[is_query ? 0 : 1][d] / std::sqrt(squares / s.head_dim + s.norm_epsilon);
       }
     }
     const int half = s.rotary_dim / 2;
     for (int i = 0; i < half; ++i) {
-      double &a = head[s.is_interleaved ? 2 * i : i];
-      double &b = head[s.is_interleaved ? 2 * i + 1 : half + i];
+      double& a = head[s.is_interleaved ? 2 * i : i];
+      double& b = head[s.is_interleaved ? 2 * i + 1 : half + i];
       const double c = cos_[static_cast<size_t>(position) * half + i],
                    sn = sin_[static_cast<size_t>(position) * half + i];
       const double rotated = a * c - b * sn;
@@ -258,4 +228,4 @@ private:
   DeviceLimits limits_;
 };
 
-} // namespace pilotfish::cuda::test
+}  // namespace pilotfish::cuda::test
