@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
+from pilotfish.bindings import ContextFullError, EngineInfo, Model, calls, limits
 
 from .async_stream import AsyncTokenStream
 from .batch import run_batch, run_rounds
@@ -250,8 +250,8 @@ class Engine:
     def step_together(self, streams: Sequence[TokenStream]) -> list[PilotfishError | None]:
         """Run the next round of each of these streams of this engine, in passes that they share.
 
-        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. At most 16 share passes;
-        on a GPU some kinds of rounds take turns.
+        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. Up to 16 share
+        passes; on a GPU some kinds of rounds take turns.
 
         Returns:
             One a stream: what its generation failed with, None where it did not.

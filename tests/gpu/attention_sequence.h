@@ -45,7 +45,8 @@ struct Part {
   std::vector<uint64_t> masks;
 };
 
-/// Tokens with their projections, and a cache that passes write and read, with the block tables of num_tables sequences.
+/// Tokens with their projections, and a cache that passes write and read, with the block tables of num_tables
+/// sequences.
 class Sequence {
  public:
   Sequence(const Case& c, uint64_t seed, int num_tables = 1)
