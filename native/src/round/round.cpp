@@ -96,6 +96,7 @@ class Round {
       const Request& request = *steps_[next_].request;
       if (request.has_drafted() && (request.chooses_on_device() || !add(steps_[next_]))) break;
     }
+    if (num_verified_ == 0) return false;
     run_pass();
     return true;
   }
