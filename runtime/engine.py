@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
+from pilotfish.bindings import ContextFullError, EngineInfo, Model, calls, limits
 
 from .admission import Admission
 from .async_stream import AsyncTokenStream
@@ -46,9 +46,9 @@ MOST_QUEUED = 65_536
 class Engine:
     """A bundle, loaded and ready to generate.
 
-    Several threads may use it: rounds that they wait for at the same time share passes on the CPU (``num_sequences``),
-    without a change to anybody's tokens, and other Python threads run meanwhile. It belongs to its process: a fork
-    cannot use it, and loads the bundle itself.
+    Several threads may use it: rounds that they wait for at the same time share passes (``num_sequences``), without a
+    change to anybody's tokens, and other Python threads run meanwhile. It belongs to its process: a fork cannot use it,
+    and loads the bundle itself.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Engine:
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
         # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
-        self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER) if options.device is Device.CPU else 1)
+        self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER))
         self._lock = self._rounds.lock
         self._admission = Admission(self._rounds, queue)
         special = self._tokenizer.special_tokens()
@@ -160,7 +160,7 @@ class Engine:
     ) -> list[Result]:
         """generate() for each prompt, with the same results, ``num_sequences`` at a time in shared passes.
 
-        When one ends the next begins. On a GPU they run one after the other.
+        When one ends the next begins. On a GPU some kinds of rounds take turns.
 
         Args:
             prompts: texts or token ids; of conversations those of encode_chat().
@@ -259,8 +259,8 @@ class Engine:
     def step_together(self, streams: Sequence[TokenStream]) -> list[PilotfishError | None]:
         """Run the next round of each of these streams of this engine, in passes that they share.
 
-        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. At most 16 share passes
-        on the CPU; on a GPU they take turns.
+        What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. Up to 16 share
+        passes; on a GPU some kinds of rounds take turns.
 
         Returns:
             One a stream: what its generation failed with, None where it did not.

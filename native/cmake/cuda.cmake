@@ -83,8 +83,10 @@ if(PILOTFISH_GPU_TESTS)
   # The host's noise, to compare with.
   target_sources(round_kernels_test PRIVATE src/sampling/shared_noise.cpp src/sampling/philox_lanes.cpp)
   target_compile_options(round_kernels_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-  add_executable(engine_check "${pilotfish_gpu_folder}/engine_check.cpp")
-  target_link_libraries(engine_check PRIVATE pilotfish)
+  foreach(program engine_check batch_check)
+    add_executable(${program} "${pilotfish_gpu_folder}/${program}.cpp")
+    target_link_libraries(${program} PRIVATE pilotfish)
+  endforeach()
   add_executable(device_test "${pilotfish_gpu_folder}/device_test.cpp")
   target_include_directories(device_test PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/../tests/native"
                              ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

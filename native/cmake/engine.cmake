@@ -40,6 +40,7 @@ set(pilotfish_engine_sources
   src/engine/recorded_rounds.cpp
   src/engine/device_round.cpp
   src/engine/rehearsal.cpp
+  src/engine/shared_round.cpp
   src/model/likely_rows.cpp
   src/model/head.cpp
   src/model/row_graph.cpp

@@ -16,12 +16,19 @@ constexpr float kLeastWeight = -24;
 /// What is filtered out comes behind everything else, and yet in order: a draft's rows give so many tokens anyway.
 constexpr float kFarBehind = 1e6f;
 
+/// A row of a sequence that is sampled: others of its round may be greedy.
+__device__ bool wants_noise(const LogitRows& rows, const RoundSettings& settings) {
+  return rows.sequence_rows == 0 || settings.is_greedy == 0;
+}
+
 /// One thread block a row.
 __global__ void __launch_bounds__(kRowThreads)
     find_rows_kernel(const __grid_constant__ NoisyRows noisy, const __grid_constant__ RoundMemory memory) {
   __shared__ RowShared shared;
   RowDistribution row{};
-  const bool is_number = find_distribution(noisy.rows, blockIdx.x, *memory.settings, row, shared);
+  const RoundSettings& settings = memory.settings[sequence_of_row(noisy.rows, blockIdx.x)];
+  if (!wants_noise(noisy.rows, settings)) return;
+  const bool is_number = find_distribution(noisy.rows, blockIdx.x, settings, row, shared);
   if (threadIdx.x != 0) return;
   if (!is_number) memory.outcome->is_broken = 1;
   memory.rows[blockIdx.x] = row;
@@ -35,9 +42,10 @@ __device__ float with_noise(const RowDistribution& row, float logit, int index, 
 __global__ void __launch_bounds__(kThreads)
     add_noise_kernel(const __grid_constant__ NoisyRows noisy, const __grid_constant__ RoundMemory memory) {
   const LogitRows& rows = noisy.rows;
-  const RoundSettings& settings = *memory.settings;
+  const RoundSettings& settings = memory.settings[sequence_of_row(rows, blockIdx.y)];
+  if (!wants_noise(rows, settings)) return;
   const RowDistribution row = memory.rows[blockIdx.y];
-  const int depth = noisy.has_one_depth ? noisy.depth : depth_of_row(noisy.position_ids, blockIdx.y);
+  const int depth = noisy.has_one_depth ? noisy.depth : depth_of_row(rows, noisy.position_ids, blockIdx.y);
   const int position = settings.first_position + depth;
   float* const logits = noisy.logits + static_cast<size_t>(blockIdx.y) * rows.num_logits;
   for (int i = 0; i < kQuads; ++i) {

@@ -8,14 +8,16 @@ namespace {
 
 constexpr int kWarps = 4;
 
+__device__ int sequence_of_row(const PagedAttention& pass, int row) {
+  int sequence = 0;
+  while (sequence + 1 < pass.num_seqs && __ldcg(pass.seq_starts + sequence + 1) <= row) ++sequence;
+  return sequence;
+}
+
+/// A head of a row of one sequence, by a warp.
 template <CacheType kType, int kDim>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
-    attention_prepare_kernel(const __grid_constant__ PagedAttention a) {
-  let_dependents_start();
-  wait_for_predecessors();
+__device__ void prepare_head(const PagedAttention& a, int row, int index) {
   const AttentionShape& shape = a.shape;
-  const int row = blockIdx.x, index = blockIdx.y * kWarps + threadIdx.x / kWarpSize;
-  if (index >= shape.num_heads + 2 * shape.num_kv_heads) return;
   const int num_columns = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
   const HeadLane<kDim> lane(shape);
   Head<kDim> head;
@@ -44,13 +46,31 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   store_in_cache<kType>(a, lane, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
 }
 
+template <CacheType kType, int kDim, bool kIsShared>
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    attention_prepare_kernel(const __grid_constant__ PagedAttention pass) {
+  let_dependents_start();
+  wait_for_predecessors();
+  const int row = blockIdx.x, index = blockIdx.y * kWarps + threadIdx.x / kWarpSize;
+  if (index >= pass.shape.num_heads + 2 * pass.shape.num_kv_heads) return;
+  if constexpr (kIsShared) {
+    const int sequence = sequence_of_row(pass, row);
+    const PagedAttention a = rows_of_sequence(pass, sequence, 0);
+    if (a.num_rows > kMostFoldedRows) prepare_head<kType, kDim>(a, row - __ldcg(pass.seq_starts + sequence), index);
+  } else {
+    prepare_head<kType, kDim>(pass, row, index);
+  }
+}
+
 }  // namespace
 
 cudaError_t launch_attention_prepare(const PagedAttention& attention, cudaStream_t stream) {
   const int num_heads = attention.shape.num_heads + 2 * attention.shape.num_kv_heads;
   const dim3 grid(attention.num_rows, (num_heads + kWarps - 1) / kWarps);
   return for_cache(attention, [&]<CacheType kType, int kDim>() {
-    return launch_early(attention_prepare_kernel<kType, kDim>, grid, kWarps * kWarpSize, 0, stream, attention);
+    const auto kernel = attention.num_seqs > 1 ? attention_prepare_kernel<kType, kDim, true>
+                                               : attention_prepare_kernel<kType, kDim, false>;
+    return launch_early(kernel, grid, kWarps * kWarpSize, 0, stream, attention);
   });
 }
 

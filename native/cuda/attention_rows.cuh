@@ -7,6 +7,10 @@
 
 namespace pilotfish::cuda {
 
+inline bool has_valid_sequences(const PagedAttention& a) {
+  return a.num_seqs == 1 || (a.num_seqs > 1 && a.seq_starts && a.num_seqs <= a.num_rows && a.num_rows <= kMaxSplitRows);
+}
+
 inline bool is_valid(const PagedAttention& a) {
   const AttentionShape& shape = a.shape;
   const bool heads_fit = shape.num_kv_heads > 0 && shape.num_heads > 0 && shape.num_heads % shape.num_kv_heads == 0;
@@ -15,7 +19,30 @@ inline bool is_valid(const PagedAttention& a) {
   const bool scales_fit = !has_scales(a.cache_type) || shape.head_dim % 16 == 0;
   const bool blocks_fit = a.block_size >= kLeastBlock && (a.block_size & (a.block_size - 1)) == 0;
   return heads_fit && dims_fit && scales_fit && blocks_fit && shape.scale > 0 && a.cache_type != CacheType::kF32 &&
-         a.num_rows > 0 && a.max_blocks > 0;
+         a.num_rows > 0 && a.max_blocks > 0 && has_valid_sequences(a);
+}
+
+/// What bounds the rows of each: the others have one.
+inline int most_rows_of_sequence(const PagedAttention& a) { return a.num_rows - a.num_seqs + 1; }
+
+/// The rows of one of several sequences as a pass of their own. `query_partials`: floats of a query's partial results.
+__device__ __forceinline__ PagedAttention rows_of_sequence(const PagedAttention& a, int sequence,
+                                                           size_t query_partials) {
+  const AttentionShape& shape = a.shape;
+  const int first = __ldcg(a.seq_starts + sequence);
+  const size_t query = static_cast<size_t>(first) * shape.num_heads;  // of [rows of the pass, num_heads]
+  PagedAttention rows = a;
+  rows.num_rows = __ldcg(a.seq_starts + sequence + 1) - first;
+  rows.context_lens += sequence;
+  rows.block_table += static_cast<size_t>(sequence) * a.max_blocks;
+  rows.qkv += static_cast<size_t>(first) * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+  rows.position_ids += first;
+  if (a.tree_mask) rows.tree_mask += first;
+  rows.queries = static_cast<__half*>(a.queries) + query * shape.head_dim;
+  rows.partials += query * query_partials;
+  rows.out += query * shape.head_dim;
+  if (a.halves_out) rows.halves_out = static_cast<__half*>(a.halves_out) + query * shape.head_dim;
+  return rows;
 }
 
 /// Sizes of blocks are powers of two.

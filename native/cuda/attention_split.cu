@@ -32,13 +32,11 @@ __device__ bool is_surely_idle(const PagedAttention& a, KeyPart part, int contex
   return (context / kSplitKeys + column) * kSplitKeys >= context + FreshRows::kMaskBits;
 }
 
+/// Of one sequence.
 template <CacheType kType, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
-    split_attention_kernel(const __grid_constant__ PagedAttention a, const __grid_constant__ Shares shares,
-                           int num_splits) {
+__device__ __forceinline__ void attend(const PagedAttention& a, const Shares& shares, int num_splits) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ int8_t row_of_bit[FreshRows::kMaskBits];
-  let_dependents_start();
   // What the pass was given and what the cache held before it is read ahead.
   const int num_common = shares.common.num_blocks();
   const bool is_common = static_cast<int>(blockIdx.y) < num_common;
@@ -50,6 +48,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   const int context = __ldcg(a.context_lens);
   if (is_surely_idle(a, tiling.part, context, column)) return;
   const Tile tile(a, tiling, context, tile_index, blockIdx.x);
+  if (tile.num_rows <= 0) return;  // of a sequence that has fewer rows than another one
   const KeyRange seen = tile.all_keys(a, 0, kTileQueries);
   const int last = seen.last / kSplitKeys;
   const int first = seen.first / kSplitKeys + column;
@@ -107,14 +106,32 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
   }
 }
 
+/// Several sequences have a plane of the grid each.
+template <CacheType kType, int kDim, bool kIsShared>
+__global__ void __launch_bounds__(kAttentionThreads, kBlocksOfSm<kDim>)
+    split_attention_kernel(const __grid_constant__ PagedAttention pass, const __grid_constant__ Shares shares,
+                           int num_splits) {
+  let_dependents_start();
+  if constexpr (kIsShared) {
+    constexpr size_t kSplitFloats = Partials<kDim>::kParts * sizeof(Partial) / sizeof(float);
+    attend<kType, kDim>(rows_of_sequence(pass, blockIdx.z, num_splits * kSplitFloats), shares, num_splits);
+  } else {
+    attend<kType, kDim>(pass, shares, num_splits);
+  }
+}
+
 /// As many columns as leave every block a place at once, where that is at least two.
 template <CacheType kType, int kDim>
 int num_columns(const PagedAttention& a, const Tiling& tiling, int num_splits) {
   constexpr int kOfManyTiles = 4;
   // A path of 64 rows reaches into two splits.
   if (tiling.part == KeyPart::kOwn) return std::min(num_splits, 2);
-  const int places = a.num_sms * kBlocksOfSm<kDim> / (a.shape.num_kv_heads * tiling.num_tiles);
-  return std::min(num_splits, places < 2 ? kOfManyTiles : places);
+  const int places = a.num_sms * kBlocksOfSm<kDim>, num_blocks = a.shape.num_kv_heads * tiling.num_tiles * a.num_seqs;
+  if (places >= 2 * num_blocks) return std::min(num_splits, places / num_blocks);
+  if (a.num_seqs == 1) return std::min(num_splits, kOfManyTiles);
+  // Several sequences fill the device anyway: half the work a block is of use where it saves part of a wave.
+  const auto num_waves = [&](int columns) { return (num_blocks * columns + places - 1) / places; };
+  return std::min(num_splits, num_waves(2) < 2 * num_waves(1) ? 2 : 1);
 }
 
 }  // namespace
@@ -122,17 +139,21 @@ int num_columns(const PagedAttention& a, const Tiling& tiling, int num_splits) {
 cudaError_t launch_split_attention(const PagedAttention& a, cudaStream_t stream) {
   const int num_splits = max_splits(a.max_blocks, a.block_size);
   return for_cache(a, [&]<CacheType kType, int kDim>() {
+    PagedAttention widest = a;
+    widest.num_rows = most_rows_of_sequence(a);
     const auto share = [&](KeyPart part) {
-      const Tiling tiling = Tiling::of(a, kTileQueries, part);
+      const Tiling tiling = Tiling::of(widest, kTileQueries, part);
       return Share{tiling, Divisor::of(num_columns<kType, kDim>(a, tiling, num_splits))};
     };
     Shares shares = {{}, share(a.tree_mask ? KeyPart::kOwn : KeyPart::kAll)};
     if (a.tree_mask && num_splits > 1) shares.common = share(KeyPart::kCommon);
     // Blocks of one multiprocessor lie far apart in the grid: with heads side by side they are of different columns,
     // some of which have a split more.
-    const dim3 grid(a.shape.num_kv_heads, shares.common.num_blocks() + shares.rest.num_blocks());
-    return launch_early(split_attention_kernel<kType, kDim>, grid, kAttentionThreads, SplitLayout<kType, kDim>::kBytes,
-                        stream, a, shares, num_splits);
+    const dim3 grid(a.shape.num_kv_heads, shares.common.num_blocks() + shares.rest.num_blocks(), a.num_seqs);
+    const auto kernel =
+        a.num_seqs > 1 ? split_attention_kernel<kType, kDim, true> : split_attention_kernel<kType, kDim, false>;
+    return launch_early(kernel, grid, kAttentionThreads, SplitLayout<kType, kDim>::kBytes, stream, a, shares,
+                        num_splits);
   });
 }
 

@@ -71,7 +71,7 @@ struct Tile {
     num_rows = min(tiling.rows, a.num_rows - first_row);
     const int common_end = context / kSplitKeys * kSplitKeys;
     part = {tiling.part == KeyPart::kOwn ? common_end : 0, tiling.part == KeyPart::kCommon ? common_end - 1 : INT_MAX};
-    mask = tiling.part == KeyPart::kOwn ? mask_of_row(a, first_row) : 0;
+    mask = tiling.part == KeyPart::kOwn && num_rows > 0 ? mask_of_row(a, first_row) : 0;
   }
 
   /// A query of the tile: its row, counted from first_row, and its head, counted from first_head.

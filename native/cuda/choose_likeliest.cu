@@ -88,9 +88,14 @@ __device__ RowPart join_parts(const RowPart* parts, int num_parts) {
 
 /// The log probability of a chosen token, by its logit before the noise.
 __device__ float without_noise(const TargetChoice& choice, const RoundMemory& memory, int row, int id, float noisy) {
-  const RoundSettings& settings = *memory.settings;
-  const int position = settings.first_position + depth_of_row(choice.position_ids, row);
+  const RoundSettings& settings = memory.settings[sequence_of_row(choice.rows, row)];
+  const int position = settings.first_position + depth_of_row(choice.rows, choice.position_ids, row);
   return noisy - gumbel_of(settings, position, id) - memory.rows[row].log_sum;
+}
+
+__device__ bool has_noise(const TargetChoice& choice, const RoundMemory& memory, int row) {
+  if (!choice.is_noisy || choice.rows.sequence_rows == 0) return choice.is_noisy;
+  return memory.settings[sequence_of_row(choice.rows, row)].is_greedy == 0;
 }
 
 template <class Choice>
@@ -110,10 +115,11 @@ __global__ void __launch_bounds__(kThreads)
     const int index = is_number ? whole.index : 0;
     const float logprob = whole.best - whole.peak - logf(whole.sum);
     if constexpr (requires { choice.step; }) {
-      finish(choice, memory, index, expf(logprob));
+      finish(choice, memory, r, index, expf(logprob));
     } else {
       memory.outcome->chosen_ids[r] = index;
-      memory.outcome->logprobs[r] = choice.is_noisy ? without_noise(choice, memory, r, index, whole.best) : logprob;
+      memory.outcome->logprobs[r] =
+          has_noise(choice, memory, r) ? without_noise(choice, memory, r, index, whole.best) : logprob;
     }
   }
   if constexpr (!requires { choice.step; }) {

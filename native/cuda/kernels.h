@@ -161,18 +161,21 @@ cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, con
 /// Passes of at most so many rows cut the context over thread blocks.
 inline constexpr int kMaxSplitRows = 64;
 
-/// Inputs of `native/GRAPH.md` for one sequence, all in device memory.
+/// Inputs of `native/GRAPH.md`, all in device memory. Passes of at most kMaxSplitRows rows may have several sequences,
+/// each of which has a row at least.
 struct PagedAttention {
   AttentionShape shape;
   int num_rows;
+  int num_seqs = 1;
   int max_blocks;        // columns of block_table
   int block_size;        // a power of two, at least 32
   CacheType cache_type;  // not kF32
   const float* qkv;
   const int32_t* position_ids;
-  const int32_t* context_lens;
-  const int32_t* block_table;
-  const uint64_t* tree_mask;  // null: causal
+  const int32_t* seq_starts;    // not read for one sequence
+  const int32_t* context_lens;  // [num_seqs]
+  const int32_t* block_table;   // [num_seqs, max_blocks]
+  const uint64_t* tree_mask;    // null: causal
   const float* cos;
   const float* sin;
   const float* q_norm;  // or null

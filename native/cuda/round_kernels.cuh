@@ -56,32 +56,44 @@ __device__ inline bool is_last_block(int* arrivals, int num_blocks) {
   return arrived == num_blocks - 1;
 }
 
-/// By one thread. A pass that follows reads ahead: everything is written before its first kernel starts.
-__device__ inline void finish(const DraftStep& step, const RoundMemory& memory, int index, float prob) {
+__device__ __forceinline__ int sequence_of_row(const LogitRows& rows, int row) {
+  return rows.sequence_rows == 0 ? 0 : row / rows.sequence_rows;
+}
+
+/// Tokens between the sequence and what a row of a verification chooses. `position_ids`: of a tree's rows, or null.
+__device__ __forceinline__ int depth_of_row(const LogitRows& rows, const int32_t* position_ids, int row) {
+  if (position_ids) return __ldcg(position_ids + row) - __ldcg(position_ids);
+  return row - sequence_of_row(rows, row) * rows.sequence_rows;
+}
+
+/// By one thread a sequence. A pass that follows reads ahead: everything is written before its first kernel starts.
+__device__ inline void finish(const DraftStep& step, const RoundMemory& memory, int sequence, int index, float prob) {
   RoundOutcome& outcome = *memory.outcome;
   const int id = step.logit_ids ? __ldg(step.logit_ids + index) : index;
-  outcome.drafted_ids[step.step] = id;
-  outcome.drafted_probs[step.step] = prob;
-  outcome.drafted = clock_ns();
-  step.target_ids[step.step + 1] = id;
-  const int position = memory.settings->draft_position + step.step;
-  step.next.input_ids[0] = id;
-  step.next.position_ids[0] = position;
-  step.next.context_lens[0] = position;
-  step.next.seq_starts[1] = 1;
-  step.next.output_rows[0] = 0;
+  const int place = sequence * step.num_steps + step.step;
+  outcome.drafted_ids[place] = id;
+  outcome.drafted_probs[place] = prob;
+  if (sequence == 0) outcome.drafted = clock_ns();
+  step.target_ids[sequence + place + 1] = id;
+  const int position = memory.settings[sequence].draft_position + step.step;
+  step.next.input_ids[sequence] = id;
+  step.next.position_ids[sequence] = position;
+  step.next.context_lens[sequence] = position;
+  step.next.seq_starts[sequence + 1] = sequence + 1;
+  step.next.output_rows[sequence] = sequence;
   __threadfence();
 }
 
 /// By one thread, once all rows have chosen.
 __device__ inline void finish(const TargetChoice& choice, const RoundMemory& memory) {
   RoundOutcome& outcome = *memory.outcome;
+  outcome.ended = clock_ns();
+  if (choice.rows.sequence_rows > 0) return;
   int row = 0;
   while (row + 1 < choice.rows.num_rows && __ldcg(outcome.chosen_ids + row) == __ldcg(choice.target_ids + row + 1))
     ++row;
   outcome.num_accepted = row;
   outcome.next_id = __ldcg(outcome.chosen_ids + row);
-  outcome.ended = clock_ns();
 }
 
 }  // namespace pilotfish::cuda

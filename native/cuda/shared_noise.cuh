@@ -78,9 +78,4 @@ __device__ inline float gumbel_of(const RoundSettings& settings, int position, i
   return gumbel(settings, place == 0 ? noise[0] : place == 1 ? noise[1] : place == 2 ? noise[2] : noise[3]);
 }
 
-/// Tokens between the sequence and what a row of a verification chooses.
-__device__ inline int depth_of_row(const int32_t* position_ids, int row) {
-  return position_ids ? __ldcg(position_ids + row) - __ldcg(position_ids) : row;
-}
-
 }  // namespace pilotfish::cuda

@@ -35,10 +35,21 @@ inline void quantise(CacheType type, std::vector<double>& head) {
   for (double& value : head) value = scale * std::nearbyint(std::clamp(value / scale, -largest, largest));
 }
 
-/// A sequence of tokens with their projections, and a cache that passes write and read.
+/// Rows of one of the sequences of a pass: tokens `ids` (rows of qkv) after `context` committed ones; masks empty:
+/// causal.
+struct Part {
+  int table = 0;  // the sequence's block table
+  int context;
+  std::vector<int> ids;
+  std::vector<int32_t> positions;
+  std::vector<uint64_t> masks;
+};
+
+/// Tokens with their projections, and a cache that passes write and read, with the block tables of num_tables
+/// sequences.
 class Sequence {
  public:
-  Sequence(const Case& c, uint64_t seed)
+  Sequence(const Case& c, uint64_t seed, int num_tables = 1)
       : case_(c),
         max_blocks_((c.num_tokens + 80) / kBlockSize + 2),
         width_((c.shape.num_heads + 2 * c.shape.num_kv_heads) * c.shape.head_dim),
@@ -51,9 +62,8 @@ class Sequence {
         sin_(angles(false)),
         cos_device_(cos_),
         sin_device_(sin_),
-        table_(shuffled(max_blocks_, seed)),
-        table_device_(table_),
-        keys_(c.cache_bytes(max_blocks_)),
+        table_(shuffled(max_blocks_ * num_tables, seed)),
+        keys_(c.cache_bytes(max_blocks_ * num_tables)),
         values_(keys_.size()),
         queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
         partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
@@ -62,27 +72,43 @@ class Sequence {
 
   size_t row_floats() const { return static_cast<size_t>(case_.shape.num_heads) * case_.shape.head_dim; }
 
-  /// Tokens `ids` (rows of qkv) after `context` committed ones, at the given positions; masks empty: causal.
   std::vector<float> pass(int context, const std::vector<int>& ids, const std::vector<int32_t>& positions,
                           const std::vector<uint64_t>& masks) {
-    const int rows = static_cast<int>(ids.size());
+    return pass({{0, context, ids, positions, masks}});
+  }
+
+  /// Several sequences have masks all or none.
+  std::vector<float> pass(const std::vector<Part>& parts) {
     std::vector<float> packed;
-    for (const int id : ids)
-      packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
+    std::vector<int32_t> positions, starts{0}, contexts, tables;
+    std::vector<uint64_t> masks;
+    for (const Part& part : parts) {
+      for (const int id : part.ids)
+        packed.insert(packed.end(), &qkv_[size_t(id) * width_], &qkv_[size_t(id) * width_] + width_);
+      positions.insert(positions.end(), part.positions.begin(), part.positions.end());
+      masks.insert(masks.end(), part.masks.begin(), part.masks.end());
+      starts.push_back(starts.back() + static_cast<int32_t>(part.ids.size()));
+      contexts.push_back(part.context);
+      const auto table = table_.begin() + part.table * max_blocks_;
+      tables.insert(tables.end(), table, table + max_blocks_);
+    }
+    const int rows = starts.back();
     const DeviceArray<float> qkv(packed), out(rows * row_floats());
     const DeviceArray<__half> halves(out.size());
-    const DeviceArray<int32_t> position_ids(positions), lengths(std::vector<int32_t>{context});
+    const DeviceArray<int32_t> position_ids(positions), lengths(contexts), seq_starts(starts), block_table(tables);
     const DeviceArray<uint64_t> mask(masks);
     PagedAttention a = {};
     a.shape = case_.shape;
     a.num_rows = rows;
+    a.num_seqs = static_cast<int>(parts.size());
+    a.seq_starts = seq_starts.get();
     a.max_blocks = max_blocks_;
     a.block_size = kBlockSize;
     a.cache_type = case_.cache;
     a.qkv = qkv.get();
     a.position_ids = position_ids.get();
     a.context_lens = lengths.get();
-    a.block_table = table_device_.get();
+    a.block_table = block_table.get();
     a.tree_mask = masks.empty() ? nullptr : mask.get();
     a.cos = cos_device_.get();
     a.sin = sin_device_.get();
@@ -197,7 +223,6 @@ class Sequence {
   std::vector<float> cos_, sin_;
   DeviceArray<float> cos_device_, sin_device_;
   std::vector<int32_t> table_;
-  DeviceArray<int32_t> table_device_;
   DeviceArray<uint8_t> keys_, values_;
   DeviceArray<__half> queries_;
   DeviceArray<float> partials_;

@@ -1,5 +1,5 @@
-// Paged attention over every type of cache against a double oracle; passes of any number of rows, and rows of a tree,
-// with the bits of rows that are decoded one at a time.
+// Paged attention over every type of cache against a double oracle; passes of any number of rows, rows of a tree, and
+// rows of several sequences, with the bits of rows that are decoded one at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,8 +26,10 @@ void expect_bits(const Case& c, const char* what, int row, const float* found, c
   if (std::memcmp(found, expected, count * sizeof(float)) == 0) return;
   size_t first = 0;
   while (found[first] == expected[first]) ++first;
-  std::printf("FAILED %s: %s, row %d: bits differ from column %zu on: %.9g, alone %.9g\n", c.name, what, row, first,
-              found[first], expected[first]);
+  std::printf(
+      "FAILED %s: %s, row %d: bits differ from column %zu on: %.9g, "
+      "alone %.9g\n",
+      c.name, what, row, first, found[first], expected[first]);
   ++failures;
 }
 
@@ -100,6 +102,90 @@ void check_tree(const Case& c, int context, int num_more) {
   std::printf("%-24s tree of %d rows after %d tokens\n", c.name, num_rows, context);
 }
 
+/// Sequences of different tokens and lengths in one pass, beside the same ones a row or a tree at a time.
+class Together {
+ public:
+  explicit Together(const Case& c) : case_(c), cache_(c, 51, 2 * kMost) {
+    for (const int context : {0, 3, 40, 127, 128, c.num_tokens - 40}) contexts_.push_back(context);
+    for (int s = 0; s < count(); ++s) {
+      for (const int side : {kShared, kAlone}) {
+        for (int begin = 0; begin < contexts_[s]; begin += 50) {
+          cache_.pass({part(s, side, begin, std::min(50, contexts_[s] - begin))});
+        }
+      }
+    }
+  }
+
+  /// num_rows[s] more tokens of each sequence.
+  void check_chains(const std::vector<int>& num_rows, const char* what) {
+    std::vector<Part> parts;
+    for (int s = 0; s < count(); ++s) parts.push_back(part(s, kShared, contexts_[s], num_rows[s]));
+    const std::vector<float> together = cache_.pass(parts);
+    size_t first = 0;
+    for (int s = 0; s < count(); ++s) {
+      for (int row = 0; row < num_rows[s]; ++row, first += cache_.row_floats()) {
+        const std::vector<float> expected = cache_.pass({part(s, kAlone, contexts_[s] + row, 1)});
+        expect_bits(case_, what, s, &together[first], expected.data(), expected.size());
+        const double error =
+            relative_error(&together[first], cache_.oracle(part(s, kShared, 0, contexts_[s] + row + 1).ids));
+        if (error <= kTolerance) continue;
+        std::printf("FAILED %s: %s, sequence %d: relative error %.2e\n", case_.name, what, s, error);
+        ++failures;
+      }
+      contexts_[s] += num_rows[s];
+    }
+  }
+
+  /// A tree of each, none of which is committed.
+  void check_trees() {
+    const std::vector<uint64_t> masks = {1, 3, 5, 11, 19, 37};
+    const std::vector<int32_t> depths = {0, 1, 1, 2, 2, 2};
+    std::vector<Part> parts, expected;
+    for (int s = 0; s < count(); ++s) {
+      const int num_rows = s % 2 == 0 ? 6 : 3;
+      for (const int side : {kShared, kAlone}) {
+        Part tree = part(s, side, contexts_[s], num_rows);
+        tree.masks = {masks.begin(), masks.begin() + num_rows};
+        for (int row = 0; row < num_rows; ++row) tree.positions[row] = contexts_[s] + depths[row];
+        (side == kShared ? parts : expected).push_back(tree);
+      }
+    }
+    const std::vector<float> together = cache_.pass(parts);
+    size_t first = 0;
+    for (int s = 0; s < count(); ++s) {
+      const std::vector<float> alone = cache_.pass({expected[s]});
+      expect_bits(case_, "trees together", s, &together[first], alone.data(), alone.size());
+      first += alone.size();
+    }
+  }
+
+ private:
+  static constexpr int kMost = 6, kShared = 0, kAlone = 1;
+
+  int count() const { return static_cast<int>(contexts_.size()); }
+  Part part(int s, int side, int context, int num_rows) const {
+    Part rows{.table = 2 * s + side, .context = context, .ids = {}, .positions = {}, .masks = {}};
+    for (int i = 0; i < num_rows; ++i) {
+      rows.ids.push_back((17 * s + context + i) % case_.num_tokens);
+      rows.positions.push_back(context + i);
+    }
+    return rows;
+  }
+
+  Case case_;
+  Sequence cache_;
+  std::vector<int> contexts_;
+};
+
+void check_together(const Case& c) {
+  Together sequences(c);
+  sequences.check_chains({1, 1, 1, 1, 1, 1}, "rows of several sequences");
+  sequences.check_chains({4, 1, 2, 8, 3, 5}, "chains of several sequences");
+  sequences.check_chains({2, 12, 1, 1, 20, 3}, "longer chains of several sequences");
+  sequences.check_trees();
+  std::printf("%-24s 6 sequences together\n", c.name);
+}
+
 AttentionShape shape(int heads, int kv_heads, int head_dim) {
   return {heads, kv_heads, head_dim, head_dim, false, 1.0f / std::sqrt(static_cast<float>(head_dim)), 0, 0, 1e-6f};
 }
@@ -133,6 +219,7 @@ int main(int argc, char** argv) {
       if (cache == CacheType::kF32 || (has_scales(cache) && c.shape.head_dim % 16 != 0)) continue;
       c.cache = cache;
       check_chain(c);
+      check_together(c);
       check_tree(c, 40, 0);
       check_tree(c, 130, 12);
       check_tree(c, c.num_tokens - 20, 0);

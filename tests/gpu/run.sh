@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and benchmarks the CUDA library on a machine with a GPU.
-# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [python] [auto]   (by default test, memcheck and bench; racecheck
+# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [batch] [python] [auto]   (by default test, memcheck and bench; racecheck
 # does not follow mbarriers written in PTX: native/cuda/NOTES.md)
 # engine needs ORT_LIBRARY (libonnxruntime.so.* of onnxruntime-gpu; CUDA's libraries and cuDNN on LD_LIBRARY_PATH) and runs
 # the pairs named in PAIRS (default: "asym f16 1b 7b", random weights) and the bundle folders named in BUNDLES.
+# batch needs the same as engine: generations that share rounds beside the same ones alone, on the pairs named in PAIRS.
 # auto compares the controller with every fixed chain on the pair SHAPE (7b) at the acceptances that STDS bring; like python it
 # needs the installed package.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
@@ -41,8 +42,13 @@ for step in "${steps[@]}"; do
         "$build/engine_check" "$ORT_LIBRARY" "$build/$pair" "${flags[@]}"
       done
       for bundle in ${BUNDLES-}; do "$build/engine_check" "$ORT_LIBRARY" "$bundle"; done ;;
+    batch)
+      for pair in ${PAIRS-7b}; do
+        [ -e "$build/$pair/manifest.json" ] || python3 tests/gpu/random_bundle.py "$pair" "$build/$pair"
+        "$build/batch_check" "$ORT_LIBRARY" "$build/$pair"
+      done ;;
     auto) "${PYTHON:-python3}" tests/gpu/acceptance_pairs.py "${SHAPE:-7b}" "$build" ${STDS:-0.7 0.45 0.35 0.2} ;;
     python) "${PYTHON:-python3}" -m pytest -m gpu tests/gpu ;;
-    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, auto or python" >&2; exit 2 ;;
+    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, batch, auto or python" >&2; exit 2 ;;
   esac
 done

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from gpu.cpu_node import through_the_cpu
 from gpu.make_head_bundles import KINDS, make_head_bundle
+from shared_passes import check_the_same_together
 
 from pilotfish import Engine
 from pilotfish.bindings import UnsupportedError, calls
@@ -109,6 +110,13 @@ def test_as_much_is_accepted_as_on_the_cpu(engine: Engine, kind: str, head_bundl
                 lengths.append(sum(found.num_accepted for found in stats) / sum(found.num_rounds for found in stats))
             assert lengths[0] > 0
             assert abs(lengths[1] / lengths[0] - 1) < SHARE
+
+
+@pytest.mark.parametrize("drafting", DRAFTING, ids=str)
+def test_each_has_the_bits_that_it_has_alone(engine: Engine, drafting: dict[str, Any]) -> None:
+    """Rounds of a head take turns; in company auto drafts nothing, and plain rounds give the heads' streams."""
+    options = {"source": "head"} | drafting
+    check_the_same_together(engine, prompts()[1:], max_new_tokens=NEW_TOKENS, ignore_eos=True, **options)
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,27 @@ void test_requests_that_share_a_pass() {
   CHECK(num_worth({.num_requests = 2, .num_other_rows = 1}) >= num_worth({.num_requests = 4, .num_other_rows = 3}));
 }
 
+// Of a device's round either all draft or none: what a request would leave alone it drafts in such company, and its
+// steps cost a part of those of all.
+void test_requests_that_draft_in_company() {
+  const auto flat = [](double seconds) {
+    return PassCosts{.rows = {1}, .contexts = {0, 1024}, .seconds = {{{seconds}, {seconds}}}};
+  };
+  const RoundCosts costs{.verify = flat(1), .draft = DraftCosts{.begin = flat(4), .level = flat(2)}, .head = {}};
+  const DraftChoice choice{.plain = true, .lookup = false, .draft = true, .num_tokens = -1, .chain = true};
+  const auto plan = [&](pilotfish::Company company, bool is_shared) {
+    RoundState round = state();
+    round.draft.is_shared = is_shared;
+    round.share = {.num_requests = 4, .num_other_rows = 3, .company = company};
+    return Controller(costs, choice, 100, 100).plan(round);
+  };
+  CHECK_EQ(plan(pilotfish::Company::kFree, true).num_draft, 0);
+  const RoundPlan shared = plan(pilotfish::Company::kDrafts, true), alone = plan(pilotfish::Company::kDrafts, false);
+  CHECK(shared.num_draft > 0 && alone.num_draft > 0);
+  CHECK_NEAR(shared.seconds, 0.25 * (1 + 4 + 2 * (shared.num_draft - 1)), 1e-9);
+  CHECK_NEAR(alone.seconds, 0.25 + 4 + 2 * (alone.num_draft - 1), 1e-9);
+}
+
 }  // namespace
 
 int main() {
@@ -301,5 +322,6 @@ int main() {
   test_rounds_without_room();
   test_rows_that_are_worth_verifying();
   test_requests_that_share_a_pass();
+  test_requests_that_draft_in_company();
   return check::result();
 }

@@ -81,6 +81,21 @@ void test_every_part_is_counted() {
   CHECK(plan.activation_bytes > plan_memory(kPair, cuda_options(1000, 0), &device).activation_bytes);
 }
 
+// Up to 16 share a round, of 64 rows: their logits, block tables and recorded rounds.
+void test_sequences_that_share_rounds_are_counted() {
+  const auto activations = [](int32_t num_sequences) {
+    pf_engine_options options = cuda_options(1000, 0);
+    options.num_sequences = num_sequences;
+    return plan_memory(kPair, options).activation_bytes;
+  };
+  const uint64_t rows = PF_MOST_DRAFT_TOKENS - default_engine_options().max_draft_tokens;
+  const uint64_t logits = rows * (kPair.target.num_logits + kPair.draft->num_logits) * sizeof(float);
+  CHECK(activations(2) >= activations(1) + logits + 2 * kRecordedPassBytes);
+  const uint64_t tables = 2 * 14 * 1000 * sizeof(int32_t);
+  CHECK_EQ(activations(16), activations(2) + 2 * 14 * kRecordedPassBytes + tables);
+  CHECK_EQ(activations(17), activations(16));
+}
+
 // A head's partial sums lie in parts of 64 columns, as many as the compiled size has (attention_partials.cuh).
 void test_partial_sums_of_wide_heads() {
   const auto activations = [](int32_t head_dim) {
@@ -253,6 +268,7 @@ void test_the_device_option() {
 int main() {
   test_formats_that_the_kernels_lack();
   test_every_part_is_counted();
+  test_sequences_that_share_rounds_are_counted();
   test_partial_sums_of_wide_heads();
   test_repacked_weights_are_never_more_than_planned();
   test_a_7b_target_with_a_draft();

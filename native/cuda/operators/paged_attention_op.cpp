@@ -52,13 +52,16 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   const Tensor q_norm = io.input(kQNorm), k_norm = io.input(kKNorm);
 
   require_shape("qkv", qkv, {-1, int64_t{shape_.num_heads + 2 * shape_.num_kv_heads} * shape_.head_dim});
-  require_shape("context_lens", context_lens, {1});  // scratch is for one sequence
-  const int64_t num_rows = qkv.dims[0];
+  const int64_t num_rows = qkv.dims[0], num_seqs = context_lens.count();
+  require(num_seqs >= 1, "context_lens has shape ", context_lens, ": a pass has a sequence at least");
+  require_shape("context_lens", context_lens, {num_seqs});
+  require(num_seqs == 1 || (num_seqs <= num_rows && num_rows <= kMaxSplitRows), "a pass of ", num_seqs,
+          " sequences has ", num_rows, " rows, which may be ", num_seqs, " to ", kMaxSplitRows);
   const CudaPassLimits& pass = context_.pass();
   require(num_rows <= pass.max_rows, "qkv has shape ", qkv, ", more rows than the largest pass");
   require_shape("position_ids", positions, {num_rows});
-  require_shape("seq_starts", seq_starts, {2});
-  require_shape("block_table", block_table, {1, pass.max_blocks});
+  require_shape("seq_starts", seq_starts, {num_seqs + 1});
+  require_shape("block_table", block_table, {num_seqs, pass.max_blocks});
   const bool is_causal = tree_mask.count() == 0;
   require_shape("tree_mask", tree_mask, {is_causal ? 0 : num_rows});
   require(is_causal || num_rows <= kMaxSplitRows, "a pass with tree_mask has ", num_rows, " rows, at most ",
@@ -70,11 +73,13 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
+          .num_seqs = static_cast<int>(num_seqs),
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
           .cache_type = type,
           .qkv = qkv.as<const float>(),
           .position_ids = positions.as<const int32_t>(),
+          .seq_starts = seq_starts.as<const int32_t>(),
           .context_lens = context_lens.as<const int32_t>(),
           .block_table = block_table.as<const int32_t>(),
           .tree_mask = is_causal ? nullptr : tree_mask.as<const uint64_t>(),

@@ -65,6 +65,13 @@ inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
   return 2 * num_passes;
 }
 
+// The same of plain rounds that up to max_seqs sequences share, which are recorded at load, with room for those in
+// which they draft too.
+inline int32_t most_shared_passes(int32_t max_seqs, int32_t num_drafting) {
+  constexpr int32_t kDrafted = 96;
+  return max_seqs < 2 ? 0 : 2 * (max_seqs - 1) + num_drafting * kDrafted;
+}
+
 // Passes in recorded rounds that are kept, those used last: all that were recorded at load, or a chain of any length.
 inline int32_t most_recorded_passes(int32_t num_drafting) {
   return std::max(num_recorded_passes(kLongestPlannedChain, num_drafting), TokenTree::kMaxTokens + 1);

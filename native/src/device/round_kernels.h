@@ -19,19 +19,21 @@ struct RateTable {
   float bucket_ends[kNumConfidences - 1];
 };
 
-// Of one round, uploaded before it.
+// Of one round of one sequence, uploaded before it.
 struct RoundSettings {
   int32_t first_position;  // index in the sequence of the first token that the round decides
   int32_t draft_position;  // the same in what the draft model sees
   float inverse_temperature;
-  int32_t top_k;         // 0: off
-  float top_p;           // 1: off
-  float min_p;           // 0: off
-  uint32_t key[2];       // of the shared noise
-  RateTable rates = {};  // for trees
+  int32_t top_k;          // 0: off
+  float top_p;            // 1: off
+  float min_p;            // 0: off
+  uint32_t key[2];        // of the shared noise
+  int32_t is_greedy = 0;  // 1: of several sequences, one without noise
+  RateTable rates = {};   // for trees
 };
 
-// Read back after it.
+// Read back after it. Of several sequences, which have as many rows each, rows and drafted tokens follow each other,
+// and what is accepted is left to the host.
 struct RoundOutcome {
   uint64_t started, drafted, ended;  // the device's clock, nanoseconds
   int32_t is_broken;                 // 1: a row of logits was not of numbers, and nothing else counts
@@ -64,7 +66,7 @@ struct RowPart {
 
 // Memory that the kernels of a round share.
 struct RoundMemory {
-  const RoundSettings* settings;
+  const RoundSettings* settings;  // of each sequence
   RoundOutcome* outcome;
   RowPart* parts;         // [kMaxRoundRows, num_row_parts(num_logits)]
   int32_t* arrivals;      // 0 before the first kernel and after each one
@@ -78,7 +80,8 @@ struct LogitRows {
   const float* logits;  // [num_rows, num_logits]
   int32_t num_rows;
   int32_t num_logits;
-  int32_t num_choices;  // the logits behind are padding, which is never chosen
+  int32_t num_choices;        // the logits behind are padding, which is never chosen
+  int32_t sequence_rows = 0;  // of each of several sequences, one after the other; 0: all are of one
 };
 
 inline constexpr int32_t kMostLikely = 8;
@@ -109,11 +112,12 @@ struct PassInputs {
 
 // The choice of a draft step's token, which becomes the input of the draft's next pass and a row of the verification.
 struct DraftStep {
-  LogitRows rows;            // one
+  LogitRows rows;            // one a sequence
   const int32_t* logit_ids;  // [num_logits] the token of each logit; null: its index
   int32_t step;              // from 0
   PassInputs next;
-  int32_t* target_ids;  // input_ids of the verification
+  int32_t* target_ids;    // input_ids of the verification
+  int32_t num_steps = 0;  // of the round; not read for one sequence
 };
 
 // A tree that grows on the device: the first level has kMostLikely tokens, of each level kTreeRows are continued.

@@ -19,7 +19,7 @@ uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& op
   const HeadEntry& head = *manifest.head;
   const uint64_t width = manifest.target.hidden_size;
   const uint64_t num_outputs = max_drafted_rows(options);
-  const uint64_t rows = head.has_layer() ? EagleRows::num_bytes(head, width, num_outputs, max_together(options))
+  const uint64_t rows = head.has_layer() ? EagleRows::num_bytes(head, width, num_outputs, max_together_on_host(options))
                         : head.kind == HeadKind::kMedusa ? MedusaRows::num_bytes(head, width)
                                                          : MlpRows::num_bytes(head, width, num_outputs);
   return rows + HiddenRows::num_bytes(head.taps.size(), width, max_hidden_rows(manifest, options));

@@ -17,7 +17,8 @@ class ModelRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return model_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
-  Model* shared_model() noexcept override { return model_.limits().max_seqs > 1 ? &model_ : nullptr; }
+  // A device shares only what it drafts by itself.
+  Model* shared_model() noexcept override { return model_.limits().max_seqs > 1 && !likely_ ? &model_ : nullptr; }
   int32_t num_unread(const DraftRequest& request, const Draft& out) const noexcept override {
     return static_cast<int32_t>(request.tokens.size()) - out.num_cached;
   }

@@ -24,13 +24,19 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Roun
     : device_(std::move(device)),
       target_(target),
       num_target_choices_(num_choices(target, num_ids)),
-      settings_(static_cast<RoundSettings*>(device_->allocate_host(sizeof(RoundSettings)))),
+      settings_(static_cast<RoundSettings*>(device_->allocate_host(sizeof(RoundSettings) * target.limits().max_seqs))),
       outcome_(static_cast<RoundOutcome*>(device_->allocate_host(sizeof(RoundOutcome)))),
-      device_settings_(memory<RoundSettings>(1)),
+      device_settings_(memory<RoundSettings>(target.limits().max_seqs)),
       ids_(target.limits().max_outputs),
       masks_(target.limits().max_outputs, 1),
+      positions_(target.limits().max_outputs),
+      output_rows_(target.limits().max_seqs),
+      sequences_(target.limits().max_seqs),
+      outcomes_(target.limits().max_seqs),
       recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
-                most_recorded_passes((draft.model ? 1 : 0) + (head.model ? 1 : 0))) {
+                most_recorded_passes((draft.model ? 1 : 0) + (head.model ? 1 : 0))),
+      recorded_shared_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
+                       most_shared_passes(target.limits().max_seqs, draft.model ? 1 : 0)) {
   int32_t num_logits = target.num_logits();
   for (const Model* model : {draft.model, head.model}) {
     if (model) num_logits = std::max(num_logits, model->num_logits());
@@ -84,7 +90,8 @@ RoundSettings DeviceRound::settings_of(const pf_generate_options& options) noexc
           .top_k = options.top_k,
           .top_p = options.top_p,
           .min_p = options.min_p,
-          .key = {static_cast<uint32_t>(options.seed), static_cast<uint32_t>(options.seed >> 32)}};
+          .key = {static_cast<uint32_t>(options.seed), static_cast<uint32_t>(options.seed >> 32)},
+          .is_greedy = is_greedy(options) ? 1 : 0};
 }
 
 int32_t DeviceRound::chain_length(int32_t most, int32_t usual) noexcept {
@@ -116,7 +123,7 @@ const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, co
 }
 
 const RoundOutcome& DeviceRound::run(RoundKind kind) {
-  recorded_.run(kind, [&] { enqueue(kind); });
+  (kind.num_seqs > 1 ? recorded_shared_ : recorded_).run(kind, [&] { enqueue(kind); });
   device_->synchronize();
   if (outcome_->is_broken) {
     fail(PF_BUNDLE_CORRUPT,
@@ -157,27 +164,34 @@ void DeviceRound::set_inputs(const Chain& chain, const RoundSettings& settings) 
                       .num_outputs = num_rows,
                       .num_hidden = chain.gives_hidden ? num_rows : 0});
   const int32_t num_seen = num_tokens - chain.first_token;
-  *settings_ = settings;
-  settings_->first_position = num_tokens;
-  settings_->draft_position = num_seen;
-  // A row of a head's is a token at the position before it.
-  if (chain.source == Source::kHead) settings_->draft_position = num_tokens - 1;
+  *settings_ = at(chain, settings);
   if (chain.num_drafted == 0 || chain.source == Source::kHead || !draft_.model) return;
   assert(num_seen >= 2);
   // Both of the last two tokens run, whether the first of them is cached already or not: the shape stays the same, and
   // the cache gets the same bits again.
-  draft_.model->set_inputs(
-      {.ids = chain.tokens.last(2),
-       .positions = {},
-       .tree_mask = {},
-       .block_table = chain.block_table.subspan(chain.first_token / draft_.model->limits().block_size),
-       .context = num_seen - 2,
-       .num_outputs = 1});
+  draft_.model->set_inputs({.ids = chain.tokens.last(2),
+                            .positions = {},
+                            .tree_mask = {},
+                            .block_table = draft_table(chain),
+                            .context = num_seen - 2,
+                            .num_outputs = 1});
+}
+
+RoundSettings DeviceRound::at(const Chain& chain, RoundSettings settings) const noexcept {
+  const auto num_tokens = static_cast<int32_t>(chain.tokens.size());
+  settings.first_position = num_tokens;
+  // A row of a head's is a token at the position before it.
+  settings.draft_position = chain.source == Source::kHead ? num_tokens - 1 : num_tokens - chain.first_token;
+  return settings;
+}
+
+std::span<const int32_t> DeviceRound::draft_table(const Chain& chain) const noexcept {
+  return chain.block_table.subspan(chain.first_token / draft_.model->limits().block_size);
 }
 
 void DeviceRound::enqueue(RoundKind kind) {
-  const int32_t num_rows = kind.num_drafted + 1;
-  device_->upload(device_settings_, settings_, sizeof *settings_);
+  const int32_t num_rows = kind.num_rows();
+  device_->upload(device_settings_, settings_, sizeof *settings_ * kind.num_seqs);
   target_.upload();
   if (kind.num_steps() > 0 && kind.source == Source::kDraft) draft_.model->upload();
   device_->start_round(memory_);
@@ -188,11 +202,13 @@ void DeviceRound::enqueue(RoundKind kind) {
   target_.enqueue({.num_rows = num_rows,
                    .num_outputs = num_rows,
                    .num_hidden = kind.gives_hidden ? num_rows : 0,
-                   .is_causal = !is_tree});
+                   .is_causal = !is_tree,
+                   .num_seqs = kind.num_seqs});
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
                                      .num_logits = target_.num_logits(),
-                                     .num_choices = num_target_choices_},
+                                     .num_choices = num_target_choices_,
+                                     .sequence_rows = kind.num_seqs > 1 ? kind.num_drafted + 1 : 0},
                             .target_ids = target_.device_inputs().input_ids,
                             .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr,
                             .is_noisy = !kind.is_greedy};
@@ -231,16 +247,24 @@ void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
 void DeviceRound::enqueue_draft_step(int32_t step, RoundKind kind) {
   const Drafting& by = of(kind.source);
   if (step > 0) by.model->carry_on();
-  if (!has_begun(kind.source, step)) by.model->enqueue({.num_rows = step == 0 ? 2 : 1, .num_outputs = 1}, step);
-  float* const logits = by.model->device_logits() + size_t(step) * by.model->num_logits();
-  const LogitRows rows{
-      .logits = logits, .num_rows = 1, .num_logits = by.model->num_logits(), .num_choices = by.num_choices};
+  const int32_t num_rows = kind.num_seqs, first_output = step * num_rows;
+  if (!has_begun(kind.source, step)) {
+    by.model->enqueue({.num_rows = step == 0 ? 2 * num_rows : num_rows, .num_outputs = num_rows, .num_seqs = num_rows},
+                      first_output);
+  }
+  float* const logits = by.model->device_logits() + size_t(first_output) * by.model->num_logits();
+  const LogitRows rows{.logits = logits,
+                       .num_rows = num_rows,
+                       .num_logits = by.model->num_logits(),
+                       .num_choices = by.num_choices,
+                       .sequence_rows = num_rows > 1 ? 1 : 0};
   if (!kind.is_greedy) add_noise(by, rows, logits, step);
   device_->choose_tokens(DraftStep{.rows = rows,
                                    .logit_ids = by.logit_ids,
                                    .step = step,
                                    .next = by.model->device_inputs(),
-                                   .target_ids = target_.device_inputs().input_ids},
+                                   .target_ids = target_.device_inputs().input_ids,
+                                   .num_steps = kind.num_drafted},
                          memory_);
 }
 

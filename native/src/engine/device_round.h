@@ -1,7 +1,7 @@
 // A round without the host in it: the draft's steps, the verification and the acceptance of a chain are enqueued
 // together, tokens go from one pass to the next on the device, and one small read-back ends the round. From the second
 // round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing; one that
-// does no more than verify takes what was drafted elsewhere.
+// does no more than verify takes what was drafted elsewhere. Several sequences whose chains are as long share a round.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,18 @@ class DeviceRound {
   // Valid until the next round. Throws PF_BUNDLE_CORRUPT if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
 
+  // A sequence's part in a round that others share: a chain by the draft model, or none.
+  struct Member {
+    Chain chain;
+    RoundSettings settings;  // with is_greedy
+  };
+  // How many sequences share a round at most.
+  int32_t most_sharing(int32_t num_drafted) const noexcept;
+  // The round of several, each with the bits that it has alone. All draft num_drafted tokens, for which they have
+  // slots; those that want fewer use no more. The outcome of each, with what run() says of it. The residual streams of
+  // member i are at rows i * (num_drafted + 1) and on.
+  std::span<const RoundOutcome> run_shared(std::span<const Member> members, int32_t num_drafted);
+
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
   bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
   // A round whose chain is a tree: the likeliest num_drafted paths of up to num_levels tokens.
@@ -74,9 +86,15 @@ class DeviceRound {
   Drafting drafting(RoundModel by, int32_t num_ids);
   const Drafting& of(Source source) const noexcept { return source == Source::kHead ? head_ : draft_; }
   void set_inputs(const Chain& chain, const RoundSettings& settings);
+  void set_inputs(std::span<const Member> members, int32_t num_drafted, bool gives_hidden);
+  void set_draft_inputs(std::span<const Member> members);
+  // Where a sequence's next token is in what a model sees of it.
+  RoundSettings at(const Chain& chain, RoundSettings settings) const noexcept;
+  std::span<const int32_t> draft_table(const Chain& chain) const noexcept;
   const RoundOutcome& run(RoundKind kind);
   // And those that have the same inputs, which are set.
   void rehearse(RoundKind kind);
+  void rehearse_shared(std::span<const int32_t> block_table, bool gives_hidden);
   void enqueue(RoundKind kind);
   void enqueue_draft_step(int32_t step, RoundKind kind);
   void add_noise(const Drafting& by, const LogitRows& rows, float* logits, int32_t depth);
@@ -88,14 +106,17 @@ class DeviceRound {
   Model& target_;
   const int32_t num_target_choices_;
   std::vector<CudaMemory> memories_;
-  RoundSettings* settings_;  // page-locked
+  RoundSettings* settings_;  // page-locked, [most sequences of a round]
   RoundOutcome* outcome_;    // page-locked
   RoundSettings* device_settings_;
   RoundMemory memory_;
   Drafting draft_, head_;
   std::vector<int32_t> ids_;  // of the verification
   std::vector<uint64_t> masks_;
-  RecordedRounds recorded_;
+  std::vector<int32_t> positions_, output_rows_;  // of several sequences
+  std::vector<PassSequence> sequences_;
+  std::vector<RoundOutcome> outcomes_;
+  RecordedRounds recorded_, recorded_shared_;
 };
 
 }  // namespace pilotfish

@@ -52,10 +52,11 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 
 Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
     : drafts(max_together(options)),
-      verified(max_verified_rows(options), max_verified_rows(options), max_together(options)),
-      drafted(max_rows_to_draft(options), max_drafted_rows(options), max_together(options)),
+      verified(max_verified_rows(options), max_verified_rows(options), max_together_on_host(options)),
+      drafted(max_rows_to_draft(options), max_drafted_rows(options), max_together_on_host(options)),
       sampler(num_ids) {
   proposals.reserve(max_together(options));
+  members.reserve(max_together(options));
   for (Draft& draft : drafts) {
     if (options.acceptance != PF_ACCEPT_REJECTION) break;
     draft.distributions.resize(options.max_draft_tokens);
@@ -111,12 +112,14 @@ void Engine::load_models(const Manifest& manifest) {
   ModelLimits drafting_limits = shared_limits;
   drafting_limits.max_outputs = max_drafted_rows(options_);
   drafting_limits.max_rows = std::max(limits.max_rows, max_rows_to_draft(options_));
+  ModelLimits head_limits = drafting_limits;
+  head_limits.max_seqs = max_together_on_host(options_);
   ModelLimits target_limits = shared_limits;
   target_limits.max_hidden = max_hidden_rows(manifest, options_);
   target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, target_limits);
   if (manifest.head) {
     head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
-    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, drafting_limits);
+    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, head_limits);
     head_->end_load();
   }
   target_->end_load();

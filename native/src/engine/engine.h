@@ -39,6 +39,7 @@ struct Workspace {
   SharedPass verified;        // rows of the target
   SharedPass drafted;         // of the draft model
   std::vector<Proposal> proposals;
+  std::vector<DeviceRound::Member> members;  // of a round on the device
   Distribution distribution;
   Sampler sampler;
 };

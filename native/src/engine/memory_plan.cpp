@@ -58,11 +58,15 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
                           int32_t num_sms) {
   const int32_t num_outputs = options.max_draft_tokens + 1;
   const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
-  if (options.device == PF_DEVICE_CUDA) {
-    return cuda_activation_bytes(manifest, {num_rows, num_outputs, max_context, num_sms}, options.max_draft_tokens) +
-           head_buffer_bytes(manifest, options);
-  }
   const int32_t num_verified = max_verified_rows(options);
+  if (options.device == PF_DEVICE_CUDA) {
+    const CudaPassSizes sizes{.num_rows = std::max(num_rows, num_verified),
+                              .num_outputs = num_verified,
+                              .max_context = max_context,
+                              .num_sms = num_sms,
+                              .max_seqs = max_together(options)};
+    return cuda_activation_bytes(manifest, sizes, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
+  }
   const uint64_t target = pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified);
   const uint64_t draft = manifest.draft ? pass_bytes(*manifest.draft, std::max(num_rows, max_rows_to_draft(options)),
                                                      max_drafted_rows(options))

@@ -22,6 +22,10 @@ struct RoundKind {
   int32_t num_levels = 0;          // of a tree in the round
   bool gives_hidden = false;       // the target's residual streams
   Source source = Source::kDraft;  // whose passes those in the round are; of a head's, the first one came before
+  int32_t num_seqs = 1;            // that share its passes; each drafts as many tokens
+
+  // Of the verification.
+  int32_t num_rows() const noexcept { return num_seqs * (num_drafted + 1); }
 
   // Of the draft model.
   int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }

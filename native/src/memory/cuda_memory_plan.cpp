@@ -90,7 +90,7 @@ uint64_t arena_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 }
 
 uint64_t buffer_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
-  const uint64_t table = sizeof(int32_t) * uint64_t(sizes.max_context);
+  const uint64_t table = sizeof(int32_t) * uint64_t(sizes.max_context) * sizes.max_seqs;
   const uint64_t inputs = table + sizes.num_rows * uint64_t{24};
   return inputs + sizeof(float) * uint64_t(sizes.num_outputs) * model.num_logits;
 }
@@ -114,13 +114,15 @@ uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 }
 
 // Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
-uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens) {
+uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens, int32_t max_seqs) {
   const int32_t num_drafting = (manifest.draft ? 1 : 0) + (manifest.head ? 1 : 0);
   const int32_t max_logits = manifest.target.num_logits;
   const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
   const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
   const uint64_t likely = uint64_t{kMaxRoundRows} * (1 + num_row_parts(max_logits)) * sizeof(LikelyRow);
-  return kRecordedPassBytes * num_recorded_passes(max_draft_tokens, num_drafting) + parts + tables + likely + kSmall;
+  const int32_t num_recorded =
+      num_recorded_passes(max_draft_tokens, num_drafting) + most_shared_passes(max_seqs, manifest.draft ? 1 : 0);
+  return kRecordedPassBytes * num_recorded + parts + tables + likely + kSmall;
 }
 
 uint64_t float_bytes(std::span<const TensorEntry> tensors) {
@@ -181,7 +183,7 @@ uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& si
   const ModelEntry& target = manifest.target;
   const uint64_t head = manifest.head ? head_bytes(manifest, sizes) : 0;
   const uint64_t own = pass_bytes(target, sizes) + head, partials = partial_bytes(target, sizes);
-  const uint64_t rounds = round_bytes(manifest, max_draft_tokens);
+  const uint64_t rounds = round_bytes(manifest, max_draft_tokens, sizes.max_seqs);
   if (!manifest.draft) return own + partials + rounds;
   return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) + rounds;
 }

@@ -27,6 +27,7 @@ struct CudaPassSizes {
   int32_t num_outputs;
   int32_t max_context;
   int32_t num_sms;
+  int32_t max_seqs = 1;  // that share a pass
 };
 
 // Of the operators' repacked weights together, at most.

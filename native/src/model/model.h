@@ -65,7 +65,7 @@ struct ModelLimits {
   int32_t max_context;
   int32_t num_blocks;
   int32_t block_size;
-  int32_t max_seqs = 1;  // in one pass; only one on a device
+  int32_t max_seqs = 1;  // in one pass
 };
 
 // The same in the words of a device.

@@ -7,12 +7,7 @@
 namespace pilotfish {
 
 RowPort::RowPort(Session& session, std::string name, Kind kind, const Rows& rows)
-    : session_(&session),
-      name_(std::move(name)),
-      kind_(kind),
-      rows_(rows),
-      tensors_(size_t(rows.max_rows) + 1),
-      single_rows_(rows.max_rows) {
+    : session_(&session), name_(std::move(name)), kind_(kind), rows_(rows), tensors_(size_t(rows.max_rows) + 1) {
   const std::array<int64_t, 2> shape{GraphPorts::kOpen, rows.has_open_width ? GraphPorts::kOpen : rows.num_columns};
   session.ports().require(kind, name_, rows.type, std::span(shape).first(rows.num_columns == 0 ? 1 : 2));
 }
@@ -27,8 +22,8 @@ OrtValuePtr RowPort::tensor(int32_t num_rows, int32_t first) const {
 
 void RowPort::bind(int32_t num_rows, int32_t first) {
   if (num_rows == num_bound_ && first == first_bound_) return;
-  assert(first + num_rows <= rows_.max_rows && (first == 0 || num_rows == 1));
-  OrtValuePtr& bound = first == 0 ? tensors_[num_rows] : single_rows_[first];
+  assert(first + num_rows <= rows_.max_rows);
+  OrtValuePtr& bound = first == 0 ? tensors_[num_rows] : later_[{first, num_rows}];
   if (!bound) bound = tensor(num_rows, first);
   num_bound_ = -1;
   const Ort& ort = session_->ort();

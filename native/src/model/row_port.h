@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/float_rows.h"
@@ -28,7 +30,7 @@ class RowPort {
   // The session and the memory must outlive it. Throws PF_BUNDLE_CORRUPT unless the graph has such a port.
   RowPort(Session& session, std::string name, Kind kind, const Rows& rows);
 
-  // To rows [first, first + num_rows); `first` other than 0 only for one row.
+  // To rows [first, first + num_rows).
   void bind(int32_t num_rows, int32_t first = 0);
 
  private:
@@ -38,8 +40,8 @@ class RowPort {
   std::string name_;
   Kind kind_;
   Rows rows_;
-  std::vector<OrtValuePtr> tensors_;      // [max_rows + 1] by the number of rows, made when first used
-  std::vector<OrtValuePtr> single_rows_;  // [max_rows] by their index, the same
+  std::vector<OrtValuePtr> tensors_;  // [max_rows + 1] by the number of rows, made when first used
+  std::map<std::pair<int32_t, int32_t>, OrtValuePtr> later_;  // the same by the first row, other than 0, and the number
   int32_t num_bound_ = -1;
   int32_t first_bound_ = 0;
 };

@@ -84,7 +84,7 @@ RoundPlan Controller::plan(const RoundState& state) noexcept {
   const Arm lookup = lookup_arm(state);
   if (lookup.plan.num_lookup > 0 && (!choice_.plain || lookup.rate > best.rate)) best = lookup;
   const Arm draft = best_draft(state, best);
-  const bool must = !choice_.plain && best.plan.num_lookup == 0;
+  const bool must = must_draft() && best.plan.num_lookup == 0;
   const bool is_probe = draft.plan.reason == RoundPlan::Reason::kProbe;
   if (draft.plan.num_draft > 0 && (must || is_probe || draft.rate > best.rate)) best = draft;
   begin_draft(best.plan, state);
@@ -119,8 +119,8 @@ Controller::Arm Controller::best_draft(const RoundState& state, const Arm& witho
   for (SourceTrack& track : tracks_) {
     const Arm alone = draft_arm(track, state, {});
     if (alone.plan.num_draft == 0) continue;
-    const bool is_worth = track.is_worth(alone.rate * plain_seconds_) || !choice_.plain;
-    const bool is_affordable = !choice_.plain || begin_seconds(track, state) <= credit_ * plain_seconds_;
+    const bool is_worth = track.is_worth(alone.rate * plain_seconds_) || must_draft();
+    const bool is_affordable = must_draft() || begin_seconds(track, state) <= credit_ * plain_seconds_;
     const bool is_probe = !is_worth && without.plan.num_lookup == 0 && track.is_probe_due(is_affordable);
     if (!is_probe && !(is_worth && is_affordable)) continue;
     Arm arm = draft_arm(track, state, without.plan);
@@ -159,8 +159,7 @@ Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState
   for (const int32_t length : kChainLengths) {
     if (length > std::min({reach.num_levels, state.most_drafted, kLongestPlannedChain})) break;
     for (; depth < length; ++depth) tokens += path *= accepted;
-    const double seconds =
-        verifying(1 + length) + track.costs().drafting(1, length, 1, reach.context + reach.num_behind);
+    const double seconds = verifying(1 + length) + chaining(track, reach, length);
     const double rate = tokens / (seconds + catch_up.seconds_a_round);
     if (rate <= best.rate) continue;
     best = {{.source = track.source(),
@@ -171,6 +170,14 @@ Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState
             rate};
   }
   return best;
+}
+
+double Controller::chaining(const SourceTrack& track, const Reach& reach, int32_t length) const noexcept {
+  const int32_t context = reach.context + reach.num_behind, num_sharers = num_sharing(reach);
+  const DraftCosts& costs = track.costs();
+  if (num_sharers == 1) return costs.drafting(1, length, 1, context);
+  return drafting(costs.begin, 1, context, num_sharers) +
+         (length - costs.begin_levels) * drafting(costs.level, 1, context, num_sharers);
 }
 
 RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {

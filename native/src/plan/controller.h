@@ -41,11 +41,15 @@ struct Reach {
   bool is_shared = false;  // its passes, by all requests that draft with it
 };
 
+// What requests do alike that share a round of a device, which takes either all that draft or all that do not.
+enum class Company { kFree, kPlain, kDrafts };
+
 // A pass that verifies for several requests: how many, and what they have put into it or will at least.
 struct PassShare {
   int32_t num_requests = 1;
   int32_t num_other_rows = 0;
   int32_t most_rows = TokenTree::kMaxTokens + 1;  // that it has room for, of the request that plans
+  Company company = Company::kFree;
 };
 
 struct RoundState {
@@ -133,6 +137,9 @@ class Controller final : public DraftPace {
   // that counted on drafting alone would never begin.
   static double drafting(const PassCosts& pass, int32_t num_rows, int32_t context, int32_t num_sharing) noexcept;
   int32_t num_sharing(const Reach& reach) const noexcept { return reach.is_shared ? share_.num_requests : 1; }
+  // Of a chain, with a row a level.
+  double chaining(const SourceTrack& track, const Reach& reach, int32_t length) const noexcept;
+  bool must_draft() const noexcept { return !choice_.plain || share_.company == Company::kDrafts; }
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Sorts the probabilities of paths.

@@ -38,6 +38,8 @@ class Request {
   // Runs the prompt, if it has not run yet; one chunk of it with `in_chunks`.
   void prefill(bool in_chunks);
   void plan(const PassShare& share);
+  // Once more, where others that share the round planned otherwise.
+  void replan(const PassShare& share);
   // But for what a model or head drafts, in passes that requests share: then it awaits() one, and goes on in
   // end_draft().
   void draft();
@@ -55,8 +57,23 @@ class Request {
     double seconds;
   };
   void verify(const Verified& pass);
-  // In place of a pass that others share, where the device chooses the tokens.
+  // In place of a pass of the host's, where the device chooses the tokens: in a round of the request's own, or in one
+  // that others share.
   void verify_on_device();
+  struct DeviceVerified {
+    const RoundOutcome& outcome;
+    int32_t first_row;    // of the round's hidden rows
+    int32_t num_sharing;  // requests
+  };
+  void verify_on_device(const DeviceVerified& shared);
+  // Of a round that others can share: tokens that it drafts, and those that it has room for, which others may need;
+  // nothing where the device takes it by itself.
+  struct ChainToShare {
+    int32_t num_drafted;
+    int32_t most;
+  };
+  std::optional<ChainToShare> chain_to_share() const noexcept;
+  DeviceRound::Member member_of_round() const noexcept;
   void accept();
   void emit();
 
@@ -64,11 +81,17 @@ class Request {
   bool has_drafted() const noexcept { return stage_ == Stage::kDrafted; }
   TreePass rows_to_verify() const noexcept { return TreePass::of(tokens_.back(), drafted().tree); }
   int32_t num_rows_to_verify() const noexcept { return drafted().tree.size() + 1; }
+  // Of a planned round of a device that others may share: whether it drafts, where that was its choice; and whether
+  // that is to see if it pays.
+  std::optional<bool> chose_to_draft() const noexcept;
+  bool tries() const noexcept { return speculation_.decision().reason == RoundPlan::Reason::kProbe; }
   // Of a planned round, before it has drafted.
   int32_t num_rows_expected() const noexcept {
     return stage_ == Stage::kPlanned ? speculation_.num_rows_expected() : 0;
   }
   bool chooses_on_device() const noexcept { return device_settings_.has_value(); }
+  // Whether its rounds are among those that requests share: on a device, those that it makes by itself.
+  bool shares_rounds() const noexcept { return !engine_->device_round() || chooses_on_device(); }
   size_t num_written() const noexcept { return num_written_; }
   pf_finish finish() const noexcept { return finish_; }
   // After a stage that threw; `message` is for error(). Only a request that begin() refused can go on.
@@ -147,6 +170,8 @@ class Request {
   // Of rounds whose tokens a device chooses: whether it drafts them too, a chain or a tree.
   bool drafts_on_device() const noexcept;
   bool grows_on_device() const noexcept;
+  DeviceRound::Chain planned_chain() const noexcept;
+  void count_seconds(const RoundOutcome& outcome);
   Verdict draft_and_verify_on_device();
   Verdict verify_drafted_on_device();
 

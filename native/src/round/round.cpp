@@ -22,12 +22,13 @@ class Round {
         steps_(steps),
         num_drafting_(static_cast<int32_t>(
             std::ranges::count_if(steps, [](const Step& step) { return step.request->drafts_next(); }))),
-        num_left_(num_drafting_) {}
+        num_sharing_(static_cast<int32_t>(std::ranges::count_if(steps, shares))),
+        num_left_(num_sharing_) {}
 
   // While others decode, one chunk of one prompt runs a round: they do not wait for the whole of it.
   void prefill(Step& step) {
     Request& request = *step.request;
-    num_left_ -= request.drafts_next() ? 1 : 0;
+    num_left_ -= shares(step) ? 1 : 0;
     if (request.runs_prompt_next() && num_prompts_++ > 0 && num_drafting_ > 0) return request.skip_step();
     attempt(step, [&] {
       request.begin(step.tokens_out, static_cast<int32_t>(&step - steps_.data()));
@@ -37,8 +38,9 @@ class Round {
 
   // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
+    if (!step.request->shares_rounds()) return attempt(step, [&] { step.request->plan({}); });
     const int32_t num_other_rows = num_rows_ + num_left_;
-    const PassShare share{.num_requests = std::max(num_drafting_, 1),
+    const PassShare share{.num_requests = std::max(num_sharing_, 1),
                           .num_other_rows = num_other_rows,
                           .most_rows = max_verified_rows(engine_.options()) - num_other_rows};
     attempt(step, [&] { step.request->plan(share); });
@@ -47,22 +49,55 @@ class Round {
     num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
   }
 
+  // A round that a device shares is of those that draft or of those that do not: requests that may do either do what
+  // most of them planned, and all try what one of them tries.
+  void agree() {
+    if (!engine_.device_round()) return;
+    int32_t num_free = 0, num_for_it = 0;
+    bool is_tried = false;
+    for (const Step& step : steps_) {
+      const std::optional<bool> drafts = step.request->chose_to_draft();
+      num_free += drafts ? 1 : 0;
+      num_for_it += drafts.value_or(false) ? 1 : 0;
+      is_tried = is_tried || (drafts.value_or(false) && step.request->tries());
+    }
+    if (num_for_it == 0 || num_for_it == num_free) return;
+    const bool all_draft = is_tried || 2 * num_for_it >= num_free;
+    const int32_t num_other_rows = num_sharing_ - 1;
+    const PassShare share{.num_requests = num_sharing_,
+                          .num_other_rows = num_other_rows,
+                          .most_rows = max_verified_rows(engine_.options()) - num_other_rows,
+                          .company = all_draft ? Company::kDrafts : Company::kPlain};
+    for (Step& step : steps_) {
+      if (step.request->chose_to_draft().value_or(all_draft) == all_draft) continue;
+      attempt(step, [&] { step.request->replan(share); });
+    }
+  }
+
   // Each looks tokens up by itself; those that a model or head drafts are drafted together.
   void draft() {
     for (Step& step : steps_) attempt(step, [&] { step.request->draft(); });
     for (const Source source : {Source::kDraft, Source::kHead}) draft_by(source);
   }
 
-  // One pass of the target over what the next requests have drafted, as many of them as it has room for. False if none
-  // is left.
+  // One pass of the target over what the next requests have drafted, as many of them as it has room for, or one round
+  // of a device's. False if none is left.
   bool verify() {
     num_verified_ = 0;
     pass_.clear();
+    while (next_ < steps_.size() && !steps_[next_].request->has_drafted()) ++next_;
+    if (next_ == steps_.size()) return false;
+    if (steps_[next_].request->chooses_on_device()) {
+      gather_alike(steps_[next_]);
+      run_on_device();
+      return true;
+    }
     for (; next_ < steps_.size(); ++next_) {
-      if (steps_[next_].request->has_drafted() && !add(steps_[next_])) break;
+      const Request& request = *steps_[next_].request;
+      if (request.has_drafted() && (request.chooses_on_device() || !add(steps_[next_]))) break;
     }
     if (num_verified_ == 0) return false;
-    if (pass_.num_rows() > 0) run_pass();
+    run_pass();
     return true;
   }
 
@@ -84,6 +119,8 @@ class Round {
   }
 
  private:
+  static bool shares(const Step& step) { return step.request->drafts_next() && step.request->shares_rounds(); }
+
   template <typename Body>
   static void attempt(Step& step, Body&& body) {
     if (step.status != PF_OK) return;
@@ -123,18 +160,60 @@ class Round {
     }
   }
 
-  // A device verifies what its own kernels choose from at once. False if the pass is full.
+  // False if the pass is full.
   bool add(Step& step) {
     Request& request = *step.request;
-    if (request.chooses_on_device()) {
-      attempt(step, [&] { request.verify_on_device(); });
-    } else {
-      TreePass rows = request.rows_to_verify();
-      if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
-      first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
-    }
+    TreePass rows = request.rows_to_verify();
+    if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
+    first_rows_[num_verified_] = pass_.add(rows.at(request.block_table(), request.context()));
     verified_[num_verified_++] = &step;
     return true;
+  }
+
+  // Whoever shares a round of the device with `first`, or comes before it: all that draft nothing, or all that draft
+  // and have room for the longest of their chains. Where they are more than one has room for, each has about as many.
+  void gather_alike(Step& first) {
+    const auto chain_of = [](const Step& step) {
+      return step.request->has_drafted() ? step.request->chain_to_share() : std::nullopt;
+    };
+    const auto own = chain_of(first);
+    if (!own) return static_cast<void>(verified_[num_verified_++] = &first);
+    const auto is_alike = [&](const auto& chain) {
+      return chain && (chain->num_drafted > 0) == (own->num_drafted > 0);
+    };
+    num_chained_ = 0;
+    for (const Step& step : steps_) {
+      if (const auto chain = chain_of(step); is_alike(chain)) num_chained_ = std::max(num_chained_, chain->num_drafted);
+    }
+    const auto can_join = [&](const Step& step) {
+      const auto chain = chain_of(step);
+      return is_alike(chain) && chain->most >= num_chained_;
+    };
+    const auto num_alike = size_t(std::ranges::count_if(steps_, can_join));
+    const auto most = size_t(std::max(engine_.device_round()->most_sharing(num_chained_), 1));
+    const size_t num_rounds = (num_alike + most - 1) / most, wanted = (num_alike + num_rounds - 1) / num_rounds;
+    for (Step* step = &first; num_verified_ < wanted; ++step) {
+      if (can_join(*step)) verified_[num_verified_++] = step;
+    }
+  }
+
+  void run_on_device() {
+    if (num_verified_ == 1) return attempt(*verified_[0], [&] { verified_[0]->request->verify_on_device(); });
+    std::vector<DeviceRound::Member>& members = engine_.workspace().members;
+    members.clear();
+    for (const Step* const step : verified()) members.push_back(step->request->member_of_round());
+    std::span<const RoundOutcome> outcomes;
+    const auto num_sharing = static_cast<int32_t>(num_verified_);
+    const pf_status status = guard([&] { outcomes = engine_.device_round()->run_shared(members, num_chained_); });
+    for (size_t i = 0; i < num_verified_; ++i) {
+      Step& step = *verified_[i];
+      const int32_t first_row = static_cast<int32_t>(i) * (num_chained_ + 1);
+      if (status != PF_OK) {
+        fail(step, status);
+      } else {
+        attempt(step, [&] { step.request->verify_on_device({outcomes[i], first_row, num_sharing}); });
+      }
+    }
   }
 
   void run_pass() {
@@ -159,10 +238,12 @@ class Round {
   Engine& engine_;
   const std::span<Step> steps_;
   const int32_t num_drafting_;  // requests that draft in this round
-  int32_t num_left_;            // of those, the ones that have not yet
+  const int32_t num_sharing_;   // of those, the ones that share passes
+  int32_t num_left_;            // and have not planned yet
   int32_t num_prompts_ = 0;
-  int32_t num_rows_ = 0;  // planned so far, of the pass that they will be in
-  size_t next_ = 0;       // step to verify
+  int32_t num_rows_ = 0;     // planned so far, of the pass that they will be in
+  int32_t num_chained_ = 0;  // drafted tokens of the device's round
+  size_t next_ = 0;          // step to verify
   SharedPass& pass_ = engine_.workspace().verified;
   std::array<Step*, kMostTogether> verified_;  // by the last pass
   std::array<int32_t, kMostTogether> first_rows_;
@@ -176,6 +257,7 @@ void run_round(Engine& engine, std::span<Step> steps) {
     round.prefill(step);
     round.plan(step);
   }
+  round.agree();
   round.draft();
   while (round.verify()) {
     round.accept();

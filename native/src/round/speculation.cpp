@@ -94,6 +94,7 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
   most.max_tokens = std::clamp(most.max_tokens, 0, choice_.limits.max_tokens);
   // What does not fit into the pass that others are in is worth no pass of its own.
   if (choice_.is_auto) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
+  if (share.company == Company::kPlain) most.max_tokens = 0;
   most.max_depth = std::clamp(most.max_depth, 0, choice_.limits.max_depth);
   const bool is_chain = !choice_.is_tree && !grows_trees();
   RoundState state{.num_tokens = num_tokens,
@@ -103,21 +104,25 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
                    .head = {},
                    .lookup = {},
                    .share = share};
+  // In company, a device's round is shared where it is plain or a chain of the draft model: nothing else is worth a
+  // round of its own.
+  const bool is_shared_on_device = engine_.device_round() && share.num_requests > 1;
+  const bool would_take_turns = is_shared_on_device && has_memory();
   const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
   if (choice_.draft) {
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
     state.draft.num_levels = std::clamp(positions, 0, most.max_depth);
     state.draft.num_behind = num_tokens - std::max(num_draft_cached_, begin);
     state.draft.context = num_tokens - begin - state.draft.num_behind;
-    state.draft.is_shared = engine_.drafter(Source::kDraft).shares_passes();
+    state.draft.is_shared = is_shared_on_device || engine_.drafter(Source::kDraft).shares_passes();
   }
-  if (choice_.head) {
+  if (choice_.head && !would_take_turns) {
     state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
     state.head.num_behind = std::max(head_state_.num_rows, 1);
     state.head.context = num_tokens - state.head.num_behind;
     state.head.is_shared = engine_.head_drafter()->shares_passes();
   }
-  if (lookup_ && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
+  if (lookup_ && !would_take_turns && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
   if (plan_.num_draft > 0 && plan_.source == Source::kDraft) {
     first_token_ = begin;
@@ -198,18 +203,22 @@ bool Speculation::plans_tree() const noexcept {
 
 bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats) {
   num_caught_up_ = 0;
+  num_sharing_ = 1;
   if (plan_.num_draft == 0) return true;
   const auto num_tokens = static_cast<int32_t>(round.tokens.size());
   if (plan_.source == Source::kHead) {
-    const Timer timer(stats.draft_seconds);
     num_caught_up_ = std::max(head_state_.num_rows, 1);
-    engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
     return true;
   }
   num_caught_up_ = num_tokens - out.num_cached;
   if (num_caught_up_ > 2 && !catch_up(round, out, stats)) return false;
   out.num_cached = num_tokens;
   return true;
+}
+
+void Speculation::begin_chain(const Round& round) {
+  if (plan_.num_draft == 0 || plan_.source != Source::kHead) return;
+  engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
 }
 
 // The first time, what the draft has to read is a prefill: all but the last token, as a round runs that one itself.

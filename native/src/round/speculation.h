@@ -72,6 +72,8 @@ class Speculation {
   }
   DraftRequest request(const Round& round) noexcept;
   void end_draft(Draft& out, int32_t num_sharing) noexcept;
+  // Requests that had a part in what a device drafted.
+  void set_num_sharing(int32_t num_sharing) noexcept { num_sharing_ = num_sharing; }
   // Rows that the planned round will have in the target's pass, as far as that is known.
   int32_t num_rows_expected() const noexcept;
   // Whether what is planned is a chain of the draft model or of a head's decoder layer alone, or nothing: what a device
@@ -82,6 +84,8 @@ class Speculation {
   // Whether the tokens that a model or head drafts are drawn, to be accepted by rejection.
   bool draws() const noexcept { return draws_; }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
+  // Whether it is the controller's choice to draft with the draft model, or not to.
+  bool may_do_either() const noexcept { return has_memory() && choice_.draft; }
   Source source_planned() const noexcept { return plan_.num_draft > 0 ? plan_.source : Source::kDraft; }
   int32_t first_token() const noexcept { return first_token_; }
   // What the draft's confidence is worth.
@@ -89,6 +93,8 @@ class Speculation {
   // Instead of draft(), before a device drafts the planned chain or tree: leaves no more than the last two tokens for
   // the draft model to run. False if the request was cancelled meanwhile.
   bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
+  // Right before the device drafts: a head's first pass is started.
+  void begin_chain(const Round& round);
   // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe.
   bool reads_hidden() const noexcept { return choice_.head; }
   void observe(const HeadRows& pass);

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/timer.h"
+#include "round/device_outcome.h"
 #include "round/request.h"
 
 namespace pilotfish {
@@ -60,6 +61,13 @@ void Request::plan(const PassShare& share) {
   stage_ = Stage::kPlanned;
 }
 
+void Request::replan(const PassShare& share) {
+  if (stage_ != Stage::kPlanned) return;
+  stage_ = Stage::kBegun;
+  room_.reset();
+  plan(share);
+}
+
 // A device goes on by itself from where its draft model or head has read the sequence.
 void Request::draft() {
   if (stage_ != Stage::kPlanned) return;
@@ -90,6 +98,18 @@ void Request::verify(const Verified& pass) {
 void Request::verify_on_device() {
   const WorkTimer timer(stats_);
   verdict_.emplace(drafts_on_device() ? draft_and_verify_on_device() : verify_drafted_on_device());
+  ++stats_.num_device_rounds;
+  stage_ = Stage::kVerified;
+}
+
+void Request::verify_on_device(const DeviceVerified& shared) {
+  const WorkTimer timer(stats_);
+  const DeviceRound::Chain chain = planned_chain();
+  count_seconds(shared.outcome);
+  write_chain(shared.outcome, chain.num_drafted, chain.source, drafted());
+  speculation_.set_num_sharing(shared.num_sharing);
+  verdict_.emplace(Verdict{pilotfish::accepted_of(shared.outcome, chooser_), std::nullopt, shared.outcome.logprobs,
+                           shared.first_row});
   ++stats_.num_device_rounds;
   stage_ = Stage::kVerified;
 }

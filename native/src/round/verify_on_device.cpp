@@ -18,32 +18,62 @@ bool Request::grows_on_device() const noexcept {
          engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), drafted().max_draft_rows);
 }
 
+std::optional<bool> Request::chose_to_draft() const noexcept {
+  if (stage_ != Stage::kPlanned || !device_settings_ || !speculation_.may_do_either()) return std::nullopt;
+  return speculation_.num_planned() > 0;
+}
+
+std::optional<Request::ChainToShare> Request::chain_to_share() const noexcept {
+  if (!device_settings_ || !speculation_.plans_chain() || speculation_.source_planned() != Source::kDraft) {
+    return std::nullopt;
+  }
+  const DeviceRound::Chain chain = planned_chain();
+  if (chain.num_drafted == 0) return ChainToShare{0, 0};
+  const auto num_tokens = static_cast<int32_t>(tokens_.size());
+  const int32_t num_positions = engine_->draft()->max_positions() - (num_tokens - chain.first_token);
+  const int32_t num_left = sequence_->max_tokens() - num_tokens;
+  const int32_t most = std::min({num_slots(drafted()), num_left, num_positions});
+  return ChainToShare{chain.num_drafted, std::max(most, chain.num_drafted)};
+}
+
+DeviceRound::Member Request::member_of_round() const noexcept { return {planned_chain(), *device_settings_}; }
+
+DeviceRound::Chain Request::planned_chain() const noexcept {
+  return {.tokens = tokens_,
+          .block_table = sequence_->block_table(),
+          .num_drafted = DeviceRound::chain_length(speculation_.num_planned(), speculation_.limits().max_depth),
+          .first_token = speculation_.first_token(),
+          .gives_hidden = speculation_.reads_hidden(),
+          .source = speculation_.source_planned()};
+}
+
+void Request::count_seconds(const RoundOutcome& outcome) {
+  constexpr double kNanosecond = 1e-9;
+  stats_.draft_seconds += kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
+  stats_.verify_seconds += kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+}
+
 Request::Verdict Request::draft_and_verify_on_device() {
   Draft& draft = drafted();
   const auto began = Clock::now();
+  speculation_.begin_chain(round_so_far());
   const TreeLimits limits = speculation_.limits();
   const bool is_tree = grows_on_device();
   RoundSettings settings = *device_settings_;
   if (is_tree) settings.rates = speculation_.rates().table();
-  const DeviceRound::Chain chain{
-      .tokens = tokens_,
-      .block_table = sequence_->block_table(),
-      .num_drafted =
-          is_tree ? limits.max_tokens : DeviceRound::chain_length(speculation_.num_planned(), limits.max_depth),
-      .first_token = speculation_.first_token(),
-      .gives_hidden = speculation_.reads_hidden(),
-      .source = speculation_.source_planned()};
+  DeviceRound::Chain chain = planned_chain();
+  if (is_tree) chain.num_drafted = limits.max_tokens;
   DeviceRound& device = *engine_->device_round();
   const bool is_greedy = chooser_.is_greedy();
   const RoundOutcome& outcome =
       is_tree ? device.run_tree(chain, limits.max_depth, settings, is_greedy) : device.run(chain, settings, is_greedy);
-  constexpr double kNanosecond = 1e-9;
-  const double verify_seconds = kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  const double drafted_before = stats_.draft_seconds, verified_before = stats_.verify_seconds;
+  count_seconds(outcome);
   // A head's first pass was started before the device's clock was read.
-  stats_.draft_seconds += chain.source == Source::kHead
-                              ? Timer::between(began, Clock::now()) - verify_seconds
-                              : kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
-  stats_.verify_seconds += verify_seconds;
+  if (chain.source == Source::kHead) {
+    stats_.draft_seconds =
+        drafted_before + Timer::between(began, Clock::now()) - (stats_.verify_seconds - verified_before);
+  }
   if (is_tree) {
     write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), chain.source, draft);
     return Verdict{pilotfish::accepted_of(outcome, draft.tree, chooser_), std::nullopt, outcome.logprobs};
