@@ -99,6 +99,13 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
         raise CheckpointError(f"{where} has rope_theta = {theta!r} and {read!r} in its rope parameters; leave one out")
 
 
+def size_of(config: PretrainedConfig, name: str) -> Any:
+    """A size of a configuration: the largest one, where it states sizes for single layers; None: it has none."""
+    if name in (getattr(config, "per_layer_attributes", None) or ()):
+        return max(getattr(layer, name) for layer in config.per_layer_config)
+    return getattr(config, name, None)
+
+
 def check_values(config: PretrainedConfig, where: str) -> None:
     """Refuses sizes outside their range, sizes that do not divide, and models that are not one decoder.
 
@@ -109,17 +116,18 @@ def check_values(config: PretrainedConfig, where: str) -> None:
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{where} is an encoder-decoder ({config.model_type!r}); decoders are supported")
     for name, most in _MOST.items():
-        value = getattr(config, name, None)
+        value = size_of(config, name)
         if value is None and name not in _NEEDED:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
-    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+        for size in value if name == "intermediate_size" and isinstance(value, list) else [value]:  # one a layer
+            if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
+                raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
+    heads, kv_heads = config.num_attention_heads, size_of(config, "num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
         raise CheckpointError(
             f"{where} has num_attention_heads = {heads} and num_key_value_heads = {kv_heads}, which does not divide it"
         )
-    if getattr(config, "head_dim", None) is None and config.hidden_size % heads:
+    if size_of(config, "head_dim") is None and config.hidden_size % heads:
         raise CheckpointError(
             f"{where} has hidden_size = {config.hidden_size} and num_attention_heads = {heads}, which does not divide "
             "it, and no head_dim"

@@ -77,6 +77,14 @@ class LoweredEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A cache of a model whose layers do not have one each of the same shape."""
+
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model of the bundle."""
 
@@ -104,6 +112,7 @@ class ModelEntry:
     taps: tuple[int, ...] = ()  # residual streams that the graph gives out for a head
     tap_reference: TapReference | None = None
     lowered: LoweredEntry | None = None  # None: five nodes a layer, all of them ours
+    caches: tuple[CacheEntry, ...] | None = None  # by number; None: one a layer, with num_kv_heads heads of head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +164,9 @@ class Manifest:
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
         fields = dataclasses.asdict(self)
         for model in fields["models"].values():
-            if model["lowered"] is None:
-                del model["lowered"]
+            for name in ("lowered", "caches"):
+                if model[name] is None:
+                    del model[name]
         text = json.dumps(head | fields, indent=1, ensure_ascii=False)
         return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 
