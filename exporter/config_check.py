@@ -35,6 +35,7 @@ _MOST = {  # of the counts in a configuration; far above every model, and small 
     "max_position_embeddings": 1 << 24,
     "sliding_window": 1 << 40,
 }
+POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")  # other names of the most
 _ADAPTER = "adapter_config.json"
 
 
@@ -89,7 +90,9 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
     aliases: Mapping[str, str] = getattr(type(config), "attribute_map", {})
     for name in _NEEDED:
         spellings = {name, aliases.get(name, name), *(other for other, own in aliases.items() if own == name)}
-        if all(found.get(spelling) is None for spelling in spellings):
+        if name == "max_position_embeddings" and not any(hasattr(type(config), item) for item in spellings):
+            spellings = {item for item in POSITIONS if hasattr(type(config), item)}  # none: it needs no such number
+        if spellings and all(found.get(spelling) is None for spelling in spellings):
             raise CheckpointError(f"{where} has no {name} in its config.json; copy it from the model's original")
     new, old = found.get("rope_parameters"), found.get("rope_scaling")
     if new and old and new != old:

@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import own_attention
-from .config_check import size_of
+from .config_check import POSITIONS, size_of
 from .errors import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _DONE_BY_MPT = {
     "attn_uses_sequence_id": False,
 }
 _ENCODERS = ("bert", "electra", "big_bird", "roformer", "xlm-", "xmod", "data2vec")
-_POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 _NO_LIMIT = 1 << 15  # positions of a model whose configuration states none because it needs no table of them
 
 
@@ -88,7 +87,7 @@ def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
 def fill_names(config: PretrainedConfig) -> None:
     """Gives a configuration the names that the exporter reads, where it has others for the same."""
     if getattr(config, "max_position_embeddings", None) is None:
-        stated = next((value for name in _POSITIONS if (value := getattr(config, name, None)) is not None), None)
+        stated = next((value for name in POSITIONS if (value := getattr(config, name, None)) is not None), None)
         config.max_position_embeddings = stated if stated is not None else _NO_LIMIT
 
 
