@@ -75,7 +75,8 @@ void test_nothing_overflows() {
     }
     options.device = type == CacheType::kF32 ? PF_DEVICE_CPU : PF_DEVICE_CUDA;  // which has no f32
     const pf_engine_info plan = plan_memory(most, options);
-    const uint64_t cache = uint64_t{2} * 1024 * 512 * most.target.head_dim * element_bytes(type) << 32;  // of 2^32 tokens
+    const uint64_t cache = uint64_t{2} * 1024 * 512 * most.target.head_dim * element_bytes(type)
+                           << 32;  // of 2^32 tokens
     CHECK_EQ(plan.target_cache_bytes, cache);
     CHECK_EQ(plan.draft_cache_bytes, cache);
     CHECK(plan.total_bytes > 2 * cache && plan.total_bytes - 2 * cache < cache);
