@@ -99,6 +99,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
             "laurel_rank": 16,
             "hidden_size_per_layer_input": 32,
             "vocab_size_per_layer_input": 250,
+            "pad_token_id": 0,
             "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
             "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0, 0.0, 0.0],
         },
