@@ -225,6 +225,9 @@ NODES = {
     "Gemma 1": 8,
     "Gemma 2": 12,
     "Gemma 3": 12,
+    "Gemma 3n": 74,
+    "Gemma 4, embeddings by layer": 27,
+    "Gemma 4": 19,
     "VaultGemma": 8,
     "Phi-1.5, Phi-2": 7,
     "OLMo 1": 13,
@@ -246,6 +249,8 @@ NODES = {
     "Cohere 1": 17,
     "Cohere 2": 6,
     "Nemotron": 9,
+    "Bloom": 8,
+    "MPT": 11,
     "BioGPT": 8,
     "CodeGen": 7,
     "Hunyuan": 26,
@@ -262,6 +267,7 @@ NODES = {
 FULL = (
     *("Llama, ragged sizes", "Gemma 2", "Gemma 3", "Phi-1.5, Phi-2", "Phi-3.5, Phi-4-mini", "SmolLM3", "Granite 3"),
     *("OLMo 1", "OLMo 2", "GLM-4", "GPT-2", "GPT-NeoX", "OPT", "Cohere 2", "Gemma 3, text"),
+    *("Gemma 3n", "Gemma 4, embeddings by layer", "Bloom"),
 )
 
 
