@@ -44,7 +44,7 @@ class Lowering:
         self._evaluate = Evaluator(self._meta)
         self._nothing = Evaluator(self._with_one_token)
         self._traced = traced
-        self.num_ids = 0  # of the vocabulary; known at its first lookup
+        self._num_ids = 0  # of the vocabulary; known at its first lookup
 
     def run(self) -> ir.Value:
         """Lowers every node and returns the logits, [num_tokens, vocab_size].
@@ -164,6 +164,15 @@ class Lowering:
         if not reads_tokens or self._evaluate(value).is_floating_point():
             return None
         return lambda num_tokens: self._for_tokens(value, num_tokens)
+
+    def looked_up(self, indices: ir.Value, num_rows: int) -> dict[str, list[int]] | None:
+        """The row of each token, if they are not all rows as they come; None: more than tokens decides."""
+        tokens = self.tokens_of(indices)
+        if tokens is None:
+            return None
+        self._num_ids = self._num_ids or num_rows  # the first lookup is that of the whole vocabulary
+        rows = tokens(self._num_ids).tolist()
+        return {} if rows == list(range(num_rows)) else {"rows": rows}
 
     def _for_tokens(self, value: ir.Value, num_tokens: int) -> torch.Tensor:
         tokens = torch.arange(num_tokens)[:, None]

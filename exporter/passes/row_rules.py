@@ -187,15 +187,11 @@ def gather(lowering: Lowering, node: ir.Node) -> None:
 
 def _embed(lowering: Lowering, node: ir.Node, data: ir.Value, indices: ir.Value, axis: int) -> None:
     is_matrix = data.name in lowering.plan.parameters and len(lowering.shape(data)) == _MATRIX
-    tokens = lowering.tokens_of(indices)
-    if not is_matrix or axis != 0 or tokens is None:
+    rows = lowering.looked_up(indices, lowering.shape(data)[0]) if is_matrix and axis == 0 else None
+    if rows is None:
         raise refuse(node, "it looks rows up by something else than the tokens")
-    num_rows, width = lowering.shape(data)
-    lowering.num_ids = lowering.num_ids or num_rows  # the first is that of the whole vocabulary
-    rows = tokens(lowering.num_ids).tolist()
-    attributes = {} if rows == list(range(num_rows)) else {"rows": rows}
-    core = lowering.graph.op("Lookup", [lowering.graph.parameter(data)], (width,), attributes, domain=DOMAIN)
-    lowering.set_core(node.outputs[0], core)
+    inputs, width = [lowering.graph.parameter(data)], lowering.shape(data)[1:]
+    lowering.set_core(node.outputs[0], lowering.graph.op("Lookup", inputs, width, rows, domain=DOMAIN))
 
 
 def reduce(lowering: Lowering, node: ir.Node) -> None:
