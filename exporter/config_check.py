@@ -35,6 +35,7 @@ _MOST = {  # of the counts in a configuration; far above every model, and small 
     "max_position_embeddings": 1 << 24,
     "sliding_window": 1 << 40,
 }
+POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")  # other names of the most
 _ADAPTER = "adapter_config.json"
 
 
@@ -89,7 +90,9 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
     aliases: Mapping[str, str] = getattr(type(config), "attribute_map", {})
     for name in _NEEDED:
         spellings = {name, aliases.get(name, name), *(other for other, own in aliases.items() if own == name)}
-        if all(found.get(spelling) is None for spelling in spellings):
+        if name == "max_position_embeddings" and not any(hasattr(type(config), item) for item in spellings):
+            spellings = {item for item in POSITIONS if hasattr(type(config), item)}  # none: it needs no such number
+        if spellings and all(found.get(spelling) is None for spelling in spellings):
             raise CheckpointError(f"{where} has no {name} in its config.json; copy it from the model's original")
     new, old = found.get("rope_parameters"), found.get("rope_scaling")
     if new and old and new != old:
@@ -97,6 +100,13 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
     theta, read = found.get("rope_theta"), (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
     if theta is not None and read is not None and theta != read:
         raise CheckpointError(f"{where} has rope_theta = {theta!r} and {read!r} in its rope parameters; leave one out")
+
+
+def size_of(config: PretrainedConfig, name: str) -> Any:
+    """A size of a configuration: the largest one, where it states sizes for single layers; None: it has none."""
+    if name in (getattr(config, "per_layer_attributes", None) or ()):
+        return max(getattr(layer, name) for layer in config.per_layer_config)
+    return getattr(config, name, None)
 
 
 def check_values(config: PretrainedConfig, where: str) -> None:
@@ -109,17 +119,18 @@ def check_values(config: PretrainedConfig, where: str) -> None:
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{where} is an encoder-decoder ({config.model_type!r}); decoders are supported")
     for name, most in _MOST.items():
-        value = getattr(config, name, None)
+        value = size_of(config, name)
         if value is None and name not in _NEEDED:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
-    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+        for size in value if name == "intermediate_size" and isinstance(value, list) else [value]:  # one a layer
+            if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
+                raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
+    heads, kv_heads = config.num_attention_heads, size_of(config, "num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
         raise CheckpointError(
             f"{where} has num_attention_heads = {heads} and num_key_value_heads = {kv_heads}, which does not divide it"
         )
-    if getattr(config, "head_dim", None) is None and config.hidden_size % heads:
+    if size_of(config, "head_dim") is None and config.hidden_size % heads:
         raise CheckpointError(
             f"{where} has hidden_size = {config.hidden_size} and num_attention_heads = {heads}, which does not divide "
             "it, and no head_dim"

@@ -93,6 +93,7 @@ ATTENTION_ATTRIBUTES = (
     "sliding_window",
     "softcap",
     "norm_epsilon",
+    "shared_kv",
 )
 
 # Bytes of a group: TILE_ROWS rows by GROUP_COLUMNS columns.

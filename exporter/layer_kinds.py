@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import TreeSpec, tree_flatten
 from transformers import PretrainedConfig
+from transformers.cache_utils import KVSharingDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -138,7 +139,10 @@ def _key(value: object, where: str, owner: torch.nn.Module | None = None) -> Has
         return "partial", _key(value.func, where, owner), _key(value.args, where), _key(value.keywords, where)
     if inspect.ismethod(value) and value.__self__ is owner:
         return "method", id(value.__func__)
-    if isinstance(value, (PretrainedConfig, Enum, type)) or (inspect.isroutine(value) and not inspect.ismethod(value)):
+    # Of layers that share keys and values, those that make them are no two alike, and the others only read.
+    if isinstance(value, (PretrainedConfig, Enum, type, KVSharingDict)) or (
+        inspect.isroutine(value) and not inspect.ismethod(value)
+    ):
         return "same", id(value)
     raise NotRepeatableError(f"{where} is a {type(value).__name__}, which cannot be compared")
 

@@ -79,6 +79,14 @@ class LoweredEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A cache of a model whose layers do not have one each of the same shape."""
+
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model of the bundle."""
 
@@ -107,6 +115,7 @@ class ModelEntry:
     tap_reference: TapReference | None = None
     lowered: LoweredEntry | None = None  # None: five nodes a layer, all of them ours
     trials: tuple[DraftTrial, ...] = ()  # of a draft; empty: there was nothing to choose
+    caches: tuple[CacheEntry, ...] | None = None  # by number; None: one a layer, with num_kv_heads heads of head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ class Manifest:
         head = {"format": BUNDLE_FORMAT, "format_version": BUNDLE_VERSION}
         fields = dataclasses.asdict(self)
         for model in fields["models"].values():
-            for name, left_out in (("lowered", None), ("trials", ())):
+            for name, left_out in (("lowered", None), ("trials", ()), ("caches", None)):
                 if model[name] == left_out:
                     del model[name]
         text = json.dumps(head | fields, indent=1, ensure_ascii=False)

@@ -12,6 +12,7 @@ from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import own_attention
+from .config_check import POSITIONS, size_of
 from .errors import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -39,8 +40,16 @@ _RECURRENT_KEYS = {
     "linear_num_key_heads": "linear attention",
     "attention_hidden_size": "a recurrence in place of attention",
 }
+_SIZES_BY_LAYER = {"gemma4_text": {"head_dim", "num_key_value_heads"}}  # of models whose own code makes them so
+_DONE_BY_MPT = {
+    "attn_type": "multihead_attention",
+    "alibi": True,
+    "alibi_bias_max": 8,
+    "qk_ln": False,
+    "prefix_lm": False,
+    "attn_uses_sequence_id": False,
+}
 _ENCODERS = ("bert", "electra", "big_bird", "roformer", "xlm-", "xmod", "data2vec")
-_POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 _NO_LIMIT = 1 << 15  # positions of a model whose configuration states none because it needs no table of them
 
 
@@ -78,7 +87,7 @@ def text_config(config: PretrainedConfig, where: str) -> PretrainedConfig:
 def fill_names(config: PretrainedConfig) -> None:
     """Gives a configuration the names that the exporter reads, where it has others for the same."""
     if getattr(config, "max_position_embeddings", None) is None:
-        stated = next((value for name in _POSITIONS if (value := getattr(config, name, None)) is not None), None)
+        stated = next((value for name in POSITIONS if (value := getattr(config, name, None)) is not None), None)
         config.max_position_embeddings = stated if stated is not None else _NO_LIMIT
 
 
@@ -110,7 +119,7 @@ def check_parameters(model: PreTrainedModel, where: str) -> None:
 def _sizes_by_layer(config: PretrainedConfig) -> str | None:
     """First of all: transformers raises where such a value is read of the whole."""
     names = getattr(config, "per_layer_attributes", None)
-    if not names:
+    if not names or _SIZES_BY_LAYER.get(config.model_type, set()).issuperset(names):
         return None
     stated = ", ".join(sorted(names))
     return f"states sizes for single layers ({stated} in per_layer_config); one for all layers is supported"
@@ -162,9 +171,11 @@ def _direction(config: PretrainedConfig) -> str | None:
 
 
 def _sharing(config: PretrainedConfig) -> str | None:
-    shared = getattr(config, "num_kv_shared_layers", None)
-    if isinstance(shared, int) and shared > 0:
-        return f"has layers that use the keys and values of others (num_kv_shared_layers = {shared}); not supported"
+    shared, count = getattr(config, "num_kv_shared_layers", None), getattr(config, "num_hidden_layers", None)
+    if isinstance(shared, int) and isinstance(count, int) and shared >= count > 0:
+        return (
+            f"uses the keys and values of another model in all layers (num_kv_shared_layers = {shared}); not supported"
+        )
     return None
 
 
@@ -172,10 +183,9 @@ def _head_sizes(config: PretrainedConfig) -> str | None:
     latent = getattr(config, "kv_lora_rank", None)
     if latent:
         return f"has latent attention (kv_lora_rank = {latent}); keys and values of their own are supported"
-    own, other = getattr(config, "head_dim", None), getattr(config, "global_head_dim", None)
-    if own and other and own != other:
-        return f"has heads of different sizes (head_dim = {own}, global_head_dim = {other}); one size is supported"
-    largest = own or (config.hidden_size // config.num_attention_heads if _has_sizes(config) else 0)
+    largest = size_of(config, "head_dim") or (
+        config.hidden_size // config.num_attention_heads if _has_sizes(config) else 0
+    )
     if isinstance(largest, int) and largest > MOST_HEAD_DIM:
         return f"has heads of {largest} columns; at most {MOST_HEAD_DIM} are supported"
     return None
@@ -187,11 +197,27 @@ def _has_sizes(config: Any) -> bool:
 
 
 def _biased_positions(config: PretrainedConfig) -> str | None:
-    attention = getattr(config, "attn_config", None)
-    is_biased = getattr(config, "alibi", False) is True or getattr(attention, "alibi", False) is True
-    if is_biased or config.model_type == "bloom":
-        return "adds a bias by distance to its attention scores (ALiBi), which is not supported"
+    if config.model_type == "mpt":
+        return _mpt(config)
+    if getattr(config, "alibi", False) is True:
+        return (
+            "adds a bias by distance to its attention scores (alibi is true) that its own code rounds to bfloat16; "
+            "of biases by distance (ALiBi), those of Bloom and MPT are supported"
+        )
     return None
+
+
+def _mpt(config: PretrainedConfig) -> str | None:
+    """What a configuration of MPT may say and transformers' code does not do."""
+    attention: Any = getattr(config, "attn_config", None)
+    for name, done in _DONE_BY_MPT.items():
+        value = getattr(attention, name, done)
+        if value != done:
+            return (
+                f"states {name} = {value!r} in attn_config, which transformers' code leaves out; {done!r} is supported"
+            )
+    scale = getattr(config, "logit_scale", None)
+    return None if scale is None else f"states logit_scale = {scale!r}, which transformers' code leaves out"
 
 
 def _attention_interface(config: PretrainedConfig) -> str | None:
@@ -202,7 +228,7 @@ def _attention_interface(config: PretrainedConfig) -> str | None:
     return None
 
 
-MOST_HEAD_DIM = 256
+MOST_HEAD_DIM = 512
 _CHECKS: Iterable[Callable[[PretrainedConfig], str | None]] = (
     _sizes_by_layer,
     _experts,

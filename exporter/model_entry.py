@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from .bundle import file_entry
 from .errors import UnsupportedModelError
-from .manifest import FormatsEntry, LoweredEntry, ModelEntry, SourceEntry
+from .manifest import CacheEntry, FormatsEntry, LoweredEntry, ModelEntry, SourceEntry
 from .passes.check import nodes_per_layer, operators_of_runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
     from .model_export import ExportedModel
     from .options import ExportOptions
     from .passes import Plan
@@ -22,14 +26,14 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
     """The model's part of the manifest; every dimension is read off the exported graph.
 
     Raises:
-        UnsupportedModelError: layers with different numbers or sizes of heads.
+        UnsupportedModelError: layers with different numbers of heads.
     """
     checkpoint, plan, nodes = exported.checkpoint, exported.plan, list(exported.graph)
     vocabulary = exported.vocabulary
     attentions = [node.attributes for node in nodes if node.op_type == "PagedAttention"]
     heads = {name: {item[name].as_int() for item in attentions} for name in ("num_heads", "num_kv_heads", "head_dim")}
-    if any(len(values) > 1 for values in heads.values()):
-        raise UnsupportedModelError(f"{checkpoint.id} has layers with different heads; they must all have the same")
+    if len(heads["num_heads"]) > 1:
+        raise UnsupportedModelError(f"{checkpoint.id} has layers with different numbers of heads; one is supported")
     windows = {item["sliding_window"].as_int() for item in attentions}
     embedding = plan.weights["embedding"]
     head = plan.weights.get("lm_head", embedding)
@@ -44,8 +48,8 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         hidden_size=embedding.in_features,
         intermediate_size=_intermediate_size(plan),
         num_heads=heads["num_heads"].pop(),
-        num_kv_heads=heads["num_kv_heads"].pop(),
-        head_dim=heads["head_dim"].pop(),
+        num_kv_heads=max(heads["num_kv_heads"]),
+        head_dim=max(heads["head_dim"]),
         vocab_size=embedding.out_features,
         num_logits=head.out_features,
         logit_ids=None if vocabulary is None or vocabulary.is_prefix else vocabulary.ids,
@@ -60,7 +64,15 @@ def model_entry(exported: ExportedModel, options: ExportOptions) -> ModelEntry:
         taps=exported.taps,
         tap_reference=exported.tap_reference,
         lowered=_lowered(exported),
+        caches=_caches(attentions),
     )
+
+
+def _caches(attentions: Sequence[Mapping[str, ir.Attr]]) -> tuple[CacheEntry, ...] | None:
+    """Those of layers that write one; None: every layer does, and all have one shape."""
+    writing = [item for item in attentions if "shared_kv" not in item]
+    caches = tuple(CacheEntry(item["num_kv_heads"].as_int(), item["head_dim"].as_int()) for item in writing)
+    return None if len(caches) == len(attentions) and len(set(caches)) == 1 else caches
 
 
 def _lowered(exported: ExportedModel) -> LoweredEntry | None:

@@ -1,6 +1,7 @@
-"""Attention of models that do not ask transformers' registry for one, put so that it does. Only its middle is new.
+"""Modules of models whose own cannot be traced as rows, put so that they can: only that is new in them.
 
-Knows these models by their `model_type`; all others without the registry are refused.
+Above all, attention that does not ask transformers' registry for a function. Knows these models by their `model_type`;
+all others without the registry are refused.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import own_alibi, own_streams
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-MODEL_TYPES = ("falcon",)
+MODEL_TYPES = ("falcon", *own_alibi.MODEL_TYPES)  # without the registry
 
 
 def register(name: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> None:
@@ -48,3 +51,16 @@ def register(name: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> Non
             return [part.transpose(1, 2) for part in parts]
 
     falcon.FALCON_ATTENTION_CLASSES[name] = Attention
+
+
+def put(model: torch.nn.Module, model_type: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> None:
+    """Changes the classes of modules that cannot be traced as they are; Falcon has done so while it was built."""
+    classes: dict[type, type] = {}
+    if model_type in own_alibi.MODEL_TYPES:
+        own_alibi.set_slopes(model, model_type)
+        classes = own_alibi.replacements(model_type, attend)
+    elif model_type in own_streams.MODEL_TYPES:
+        classes = own_streams.replacements()
+    for module in list(model.modules()):
+        if type(module) in classes:
+            module.__class__ = classes[type(module)]

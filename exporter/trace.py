@@ -49,13 +49,20 @@ _QUIET_LOGGERS = ("torch.onnx", "torch.export", "torch._subclasses", "torch._dyn
 
 @torch.library.custom_op("pilotfish::attention", mutates_args=())
 def _attention(  # noqa: PLR0917 - an operator's signature
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int, scale: float, window: int, softcap: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layer: int,
+    scale: float,
+    window: int,
+    softcap: float,
+    slopes: list[float],  # of ALiBi, one a head; empty: none
 ) -> torch.Tensor:
     raise NotImplementedError("only traced, never run")
 
 
 @_attention.register_fake
-def _(query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_attributes: float) -> torch.Tensor:
+def _(query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_attributes: object) -> torch.Tensor:
     batch, heads, tokens, _ = query.shape
     return query.new_empty(batch, tokens, heads, value.shape[3])
 
@@ -69,6 +76,7 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    slopes: tuple[float, ...] = (),
     **extra,  # noqa: ANN003
 ) -> tuple[torch.Tensor, None]:
     """The attention function of transformers' registry: records the call as one operator."""
@@ -83,7 +91,7 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
         raise UnsupportedModelError(f"attention of {type(module).__name__}, layer {layer}, {reason}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     args = (query, key, value, int(layer), float(scale), int(sliding_window or 0), float(softcap or 0.0))
-    return torch.ops.pilotfish.attention(*args), None
+    return torch.ops.pilotfish.attention(*args, list(slopes)), None
 
 
 def _no_mask(*_args: object, **_kwargs: object) -> None:
@@ -97,14 +105,22 @@ own_attention.register(ATTENTION, _capture_attention)
 
 _FLOATS = ["tensor(float)"]
 _ATTENTION_OP = traced_operator(
-    "Attention", _FLOATS, ("q", "k", "v"), layer="INT", scale="FLOAT", sliding_window="INT", softcap="FLOAT"
+    "Attention",
+    _FLOATS,
+    ("q", "k", "v"),
+    layer="INT",
+    scale="FLOAT",
+    sliding_window="INT",
+    softcap="FLOAT",
+    slopes="FLOATS",
 )
 _PROJECTION_OP = traced_operator("Projection", _FLOATS, ("x", "weight"), ("bias",))
 
 
 def _translate_attention(*arguments: Any) -> Any:
-    query, key, value, layer, scale, window, softcap = arguments
-    return _ATTENTION_OP(query, key, value, layer=layer, scale=scale, sliding_window=window, softcap=softcap)
+    query, key, value, layer, scale, window, softcap, slopes = arguments
+    options = {"slopes": list(slopes)} if slopes else {}
+    return _ATTENTION_OP(query, key, value, layer=layer, scale=scale, sliding_window=window, softcap=softcap, **options)
 
 
 def _translate_linear(x, weight, bias=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -126,7 +142,9 @@ class PackedCausalLM(torch.nn.Module):
 
 def build_on_meta(config: PretrainedConfig) -> PreTrainedModel:
     """The model of a configuration without weights, its attention set to be captured."""
-    return new_model(config, ATTENTION)
+    model = new_model(config, ATTENTION)
+    own_attention.put(model, config.model_type, _capture_attention)
+    return model
 
 
 def new_model(config: PretrainedConfig, attention: str) -> PreTrainedModel:

@@ -48,6 +48,18 @@ YARN = {
     "original_max_position_embeddings": 64,
     "llama_4_scaling_beta": 0.1,
 }
+_GEMMA4 = {
+    **SHAPE,
+    "num_hidden_layers": 6,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 24,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 32,
+    "vocab_size_per_layer_input": 258,
+    "use_double_wide_mlp": True,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+}
 _BASE = {"rope_type": "default", "rope_theta": 10000.0}
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
 _MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2}
@@ -76,6 +88,40 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "Gemma3TextConfig",
         {"head_dim": 16, "rope_parameters": _TWO_TABLES, **_WINDOWS},
         "a rotary table for each kind of layer",
+    ),
+    "Gemma 3n": (
+        "Gemma3nTextConfig",
+        {
+            "num_hidden_layers": 6,
+            "head_dim": 16,
+            "sliding_window": 24,
+            "num_kv_shared_layers": 3,
+            "laurel_rank": 16,
+            "hidden_size_per_layer_input": 32,
+            "vocab_size_per_layer_input": 250,
+            "pad_token_id": 0,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0, 0.0, 0.0],
+        },
+        "several residual streams, embeddings by layer, layers that share caches",
+    ),
+    "Gemma 4, embeddings by layer": (
+        "Gemma4TextConfig",
+        _GEMMA4,
+        "the same without streams, wider heads in full attention",
+    ),
+    "Gemma 4": (
+        "Gemma4TextConfig",
+        {
+            **_GEMMA4,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "final_logit_softcapping": 5.0,
+        },
+        "keys that are values too, other heads in full attention",
     ),
     "VaultGemma": ("VaultGemmaConfig", {"head_dim": 16, **_WINDOWS}, "Gemma 2 without norms behind"),
     "Phi-1.5, Phi-2": ("PhiConfig", {"num_key_value_heads": 4}, "parallel residual, LayerNorm, partial rotary, GELU"),
@@ -137,6 +183,20 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "Cohere 1": ("CohereConfig", {"use_qk_norm": True}, "LayerNorm without bias, scaled logits"),
     "Cohere 2": ("Cohere2Config", {**_WINDOWS, "logit_scale": 4.0}, "parallel residual with windows"),
     "Nemotron": ("NemotronConfig", {}, "1 + w LayerNorm, squared ReLU"),
+    "Bloom": ("BloomConfig", {**_OLD, "hidden_size": 64}, "ALiBi, a norm of the embedding"),
+    "MPT": (
+        "MptConfig",
+        {
+            "vocab_size": 258,
+            "d_model": 96,
+            "n_layers": 2,
+            "n_heads": 6,
+            "max_seq_len": 256,
+            **{key: SHAPE[key] for key in ("bos_token_id", "eos_token_id")},
+            "attn_config": {"clip_qkv": 3.0},
+        },
+        "ALiBi, clipped qkv",
+    ),
     "BioGPT": ("BioGptConfig", {"num_key_value_heads": 4}, "positions from 2 on, scaled embedding"),
     "CodeGen": ("CodeGenConfig", {**_OLD, "rotary_dim": 8, "n_ctx": 256}, "qkv in parts of its own order"),
     "Hunyuan": ("HunYuanDenseV1Config", {"head_dim": 16, "rope_parameters": _BASE}, "norms behind the rotation"),
@@ -165,6 +225,9 @@ NODES = {
     "Gemma 1": 8,
     "Gemma 2": 12,
     "Gemma 3": 12,
+    "Gemma 3n": 74,
+    "Gemma 4, embeddings by layer": 27,
+    "Gemma 4": 19,
     "VaultGemma": 8,
     "Phi-1.5, Phi-2": 7,
     "OLMo 1": 13,
@@ -186,6 +249,8 @@ NODES = {
     "Cohere 1": 17,
     "Cohere 2": 6,
     "Nemotron": 9,
+    "Bloom": 8,
+    "MPT": 11,
     "BioGPT": 8,
     "CodeGen": 7,
     "Hunyuan": 26,
@@ -202,13 +267,14 @@ NODES = {
 FULL = (
     *("Llama, ragged sizes", "Gemma 2", "Gemma 3", "Phi-1.5, Phi-2", "Phi-3.5, Phi-4-mini", "SmolLM3", "Granite 3"),
     *("OLMo 1", "OLMo 2", "GLM-4", "GPT-2", "GPT-NeoX", "OPT", "Cohere 2", "Gemma 3, text"),
+    *("Gemma 3n", "Gemma 4, embeddings by layer", "Bloom"),
 )
 
 
 def config_of(name: str) -> PretrainedConfig:
     """The configuration of a tiny model; of a model of several parts, one whose text part is tiny."""
     kind, changes, _ = ARCHITECTURES[name]
-    values = changes if "n_embd" in changes else {**SHAPE, **changes}
+    values = changes if "n_layer" in changes or "n_layers" in changes else {**SHAPE, **changes}
     build = getattr(transformers, kind)
     config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
     return config

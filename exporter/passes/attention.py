@@ -2,137 +2,102 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from pilotfish.exporter import contract
 
+from .heads import (
+    Heads,
+    check_sizes,
+    epsilon_of,
+    factor_of,
+    find_norms,
+    find_rotation,
+    heads_of,
+    norm_of,
+    through_reshapes,
+)
 from .layout import Rows, in_order, joined, rows_of
 from .linear import biases_of, linear_node, parameters_of
-from .match import input_of, insert_before, producer, refuse, scope
-from .rotary import Rotary, rotary_of
+from .match import input_of, insert_before, refuse, scope
+from .rotary import rotary_of
 from .row_graph import TOKENS, row_dims
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .plan import Plan
 
 _UNROTATED = 4  # columns that the tables of layers without positions rotate by nothing
 _NAMES = ("query", "key", "value")
 
 
-@dataclass(slots=True)
-class _Heads:
-    """Query, key or value on the way to attention."""
-
-    value: ir.Value  # [num_tokens, num_heads, head_dim], before what attention itself does
-    num_heads: int
-    head_dim: int
-    rotary: Rotary | None = None
-    norm: ir.Node | None = None
-    rows: Rows | None = None
-
-
 def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> list[ir.Node]:
     """Attention(q, k, v) -> PagedAttention(Linear(x, qkv), ...); returns the new nodes in layer order."""
-    fused = []
-    for node in list(model.graph):
-        if node.op_type == "Attention":
-            q, k, v = (_heads(node, index) for index in range(3))
-            _check_sizes(node, q, k, v)
-            _find_rotation(node, q, k, plan)
-            _find_norms(q, k, plan)
-            for heads in (q, k, v):
-                heads.rows = rows_of(heads.value)
-            packed = _qkv(node, (q, k, v), plan) or _joined_qkv(node, (q, k, v), plan)
-            scale = node.attributes["scale"].as_float() * _factor(q) * _factor(k)
-            new = _paged_attention(node, (q, k), packed, scale, plan, shared)
-            insert_before(node, new)
-            new.outputs[0].type = node.outputs[0].type
-            new.outputs[0].shape = ir.Shape([TOKENS, q.num_heads * q.head_dim])
-            _replace_output(node, new, v, plan)
-            fused.append(new)
-    return sorted(fused, key=_layer_of)
+    fused: list[ir.Node] = []
+    kept: dict[tuple[ir.Value, ir.Value], _Cache] = {}
+    attentions = [node for node in model.graph if node.op_type == "Attention"]
+    for node in sorted(attentions, key=lambda node: node.attributes["layer"].as_int()):
+        q, k, v = (heads_of(node, index) for index in range(3))
+        check_sizes(node, q, k, v)
+        cache = kept.get((k.value, v.value))
+        if cache is None:
+            written = kept[k.value, v.value] = _Cache.numbered(len(kept))
+            packed = _own_qkv(node, (q, k, v), plan)
+            written.factor = factor_of(k)
+        else:
+            packed = _queries(node, q, plan)
+        scale = node.attributes["scale"].as_float() * factor_of(q) * (cache or written).factor
+        new = _paged_attention(node, (q, k), packed, scale, plan, shared, cache or written, is_shared=cache is not None)
+        insert_before(node, new)
+        new.outputs[0].type = node.outputs[0].type
+        new.outputs[0].shape = ir.Shape([TOKENS, q.num_heads * q.head_dim])
+        _replace_output(node, new, v, plan)
+        fused.append(new)
+    return fused
 
 
-def _layer_of(node: ir.Node) -> int:
-    return int(str(input_of(node, 8).name).rpartition(".")[2])
+@dataclass(slots=True)
+class _Cache:
+    """Where a layer's keys and values are kept; layers with the same ones share it."""
+
+    keys: ir.Value
+    values: ir.Value
+    factor: float = 1.0  # that scores are multiplied with in place of the keys
+
+    @classmethod
+    def numbered(cls, number: int) -> _Cache:
+        """The next one of a graph."""
+        return cls(ir.Value(name=contract.key_cache(number)), ir.Value(name=contract.value_cache(number)))
 
 
-def _heads(node: ir.Node, index: int) -> _Heads:
-    value = input_of(node, index)
-    num_heads, head_dim = row_dims(value)
-    return _Heads(value, num_heads, head_dim)
+def _own_qkv(node: ir.Node, branches: tuple[Heads, Heads, Heads], plan: Plan) -> ir.Value:
+    """Queries, keys and values side by side."""
+    q, k, _ = branches
+    find_rotation(node, q, k, plan)
+    find_norms(q, k, plan)
+    for heads in branches:
+        heads.rows = rows_of(heads.value)
+    return _qkv(node, branches, plan) or _joined_qkv(node, branches, plan)
 
 
-def _check_sizes(node: ir.Node, q: _Heads, k: _Heads, v: _Heads) -> None:
-    if q.head_dim != k.head_dim or k.num_heads != v.num_heads or q.num_heads % k.num_heads or v.head_dim > k.head_dim:
-        raise refuse(node, "query, key and value heads do not form groups of one head size")
+def _queries(node: ir.Node, q: Heads, plan: Plan) -> ir.Value:
+    """Queries alone, of a layer whose keys and values another one has written."""
+    q.rotary = rotary_of(q.value, plan)
+    q.value = q.value if q.rotary is None else q.rotary.x
+    norm = norm_of(q, plan)
+    if norm is not None:
+        q.norm, q.value = norm, input_of(norm, 0)
+    q.rows = rows_of(q.value)
+    return _flat_rows(node, "q", q, q.value, plan)
 
 
-def _find_rotation(node: ir.Node, q: _Heads, k: _Heads, plan: Plan) -> None:
-    of_q, of_k = rotary_of(q.value, plan), rotary_of(k.value, plan)
-    if of_q is None and of_k is not None:
-        of_q = _rotary_of_scaled(node, q.value, plan)
-    if of_q is not None and of_k is not None and of_q.way == of_k.way:
-        q.rotary, q.value = of_q, of_q.x
-        k.rotary, k.value = of_k, of_k.x
-
-
-def _rotary_of_scaled(node: ir.Node, heads: ir.Value, plan: Plan) -> Rotary | None:
-    """The rotation of heads that are multiplied by a number of their position after it; before it is the same."""
-    product = producer(heads, "Mul")
-    if product is None:
-        return None
-    for index in (0, 1):
-        factor, rotated = input_of(product, index), input_of(product, 1 - index)
-        if math.prod(row_dims(factor)) == 1 and row_dims(rotated) == row_dims(heads):
-            found = rotary_of(rotated, plan)
-            if found is None or row_dims(found.x) != row_dims(heads):
-                continue
-            scaled = ir.node("Mul", [found.x, factor])
-            scaled.outputs[0].shape = found.x.shape
-            insert_before(node, scaled)
-            return dataclasses.replace(found, x=scaled.outputs[0])
-    return None
-
-
-def _find_norms(q: _Heads, k: _Heads, plan: Plan) -> None:
-    """Norms of each head by itself with one weight for all, right before the rotation."""
-    norms = [producer(_through_reshapes(heads.value), "RMSNorm") for heads in (q, k)]
-    for heads, norm in zip((q, k), norms, strict=True):
-        if norm is None or row_dims(norm.outputs[0])[-1] != heads.head_dim or not _is_vector(norm, plan):
-            return
-    q_norm, k_norm = norms
-    if q_norm is None or k_norm is None or _epsilon(q_norm) != _epsilon(k_norm):
-        return
-    for heads, norm in ((q, q_norm), (k, k_norm)):
-        heads.norm, heads.value = norm, input_of(norm, 0)
-
-
-def _is_vector(norm: ir.Node, plan: Plan) -> bool:
-    return plan.is_pending(norm.inputs[1])
-
-
-def _through_reshapes(value: ir.Value) -> ir.Value:
-    while (node := producer(value, "Reshape")) is not None:
-        value = input_of(node, 0)
-    return value
-
-
-def _epsilon(norm: ir.Node) -> float:
-    return norm.attributes["epsilon"].as_float()
-
-
-def _factor(heads: _Heads) -> float:
-    """A number that all queries or keys are multiplied with, which a norm behind it would take away."""
-    return heads.rows.factor if heads.rows is not None and heads.norm is None else 1.0
-
-
-def _qkv(node: ir.Node, branches: tuple[_Heads, ...], plan: Plan) -> ir.Value | None:
+def _qkv(node: ir.Node, branches: tuple[Heads, ...], plan: Plan) -> ir.Value | None:
     """One Linear for all three, if they are rows of projections of one value; None: they are not."""
     parts = [heads.rows for heads in branches]
     found = [part for part in parts if part is not None]
@@ -162,21 +127,12 @@ def _linear_of(node: ir.Node, parts: list[Rows], name: str, plan: Plan) -> ir.Va
     return packed.outputs[0]
 
 
-def _joined_qkv(node: ir.Node, branches: tuple[_Heads, ...], plan: Plan) -> ir.Value:
+def _joined_qkv(node: ir.Node, branches: tuple[Heads, ...], plan: Plan) -> ir.Value:
     """The rows that are computed each in their own way, side by side."""
     plan.unfused.append(f"{scope(node)}: query, key and value are not one projection")
-    layer = node.attributes["layer"].as_int()
-    values = []
-    for name, heads in zip("qkv", branches, strict=True):
-        value = _wide(node, heads, branches[0].head_dim, plan)
-        rows = heads.rows
-        is_own = rows is not None and rows.x is not None and value is heads.value and len(rows.projections) == 1
-        if is_own and rows is not None and (rows.factor == 1 or name != "v"):
-            made = _linear_of(node, [rows], f"layers.{layer}.{name}", plan)
-            values.append(made if made is not None else _flat(node, value, heads, plan))
-            continue
-        heads.rows = None
-        values.append(_flat(node, value, heads, plan))
+    wide = [_wide(node, heads, branches[0].head_dim, plan) for heads in branches]
+    parts = zip("qkv", branches, wide, strict=True)
+    values = [_flat_rows(node, name, heads, value, plan) for name, heads, value in parts]
     width = sum(row_dims(value)[0] for value in values)
     join = ir.node("Concat", values, {"axis": -1})
     join.outputs[0].shape = ir.Shape([TOKENS, width])
@@ -184,9 +140,22 @@ def _joined_qkv(node: ir.Node, branches: tuple[_Heads, ...], plan: Plan) -> ir.V
     return join.outputs[0]
 
 
-def _flat(node: ir.Node, value: ir.Value, heads: _Heads, plan: Plan) -> ir.Value:
+def _flat_rows(node: ir.Node, name: str, heads: Heads, value: ir.Value, plan: Plan) -> ir.Value:
+    """Heads side by side: as a Linear of their own where they are rows of a projection, else as they are computed."""
+    rows = heads.rows
+    is_own = rows is not None and rows.x is not None and value is heads.value and len(rows.projections) == 1
+    if is_own and rows is not None and (rows.factor == 1 or name != "v") and (rows.factor == 1 or heads.norm is None):
+        made = _linear_of(node, [rows], f"layers.{node.attributes['layer'].as_int()}.{name}", plan)
+        if made is not None:
+            return made
+    else:
+        heads.rows = None
+    return _flat(node, value, heads, plan)
+
+
+def _flat(node: ir.Node, value: ir.Value, heads: Heads, plan: Plan) -> ir.Value:
     width = heads.num_heads * (row_dims(value)[-1] if value is not heads.value else heads.head_dim)
-    value = _through_reshapes(value)
+    value = through_reshapes(value)
     return value if row_dims(value) == (width,) else _reshaped(node, value, (width,), plan)
 
 
@@ -197,7 +166,7 @@ def _reshaped(node: ir.Node, value: ir.Value, dims: tuple[int, ...], plan: Plan)
     return new.outputs[0]
 
 
-def _wide(node: ir.Node, heads: _Heads, head_dim: int, plan: Plan) -> ir.Value:
+def _wide(node: ir.Node, heads: Heads, head_dim: int, plan: Plan) -> ir.Value:
     """Values of smaller heads than the keys', with zeros behind each head."""
     if heads.head_dim == head_dim:
         return heads.value
@@ -217,7 +186,7 @@ def _wide(node: ir.Node, heads: _Heads, head_dim: int, plan: Plan) -> ir.Value:
     return join.outputs[0]
 
 
-def _replace_output(node: ir.Node, new: ir.Node, v: _Heads, plan: Plan) -> None:
+def _replace_output(node: ir.Node, new: ir.Node, v: Heads, plan: Plan) -> None:
     """Attention's result is split into heads for whoever reads it so; without the columns of zeros."""
     num_heads, width = row_dims(node.outputs[0])
     value = new.outputs[0]
@@ -241,23 +210,26 @@ def _replace_output(node: ir.Node, new: ir.Node, v: _Heads, plan: Plan) -> None:
 
 def _paged_attention(  # noqa: PLR0917 - what an attention is made of
     node: ir.Node,
-    branches: tuple[_Heads, _Heads],
+    branches: tuple[Heads, Heads],
     qkv: ir.Value,
     scale: float,
     plan: Plan,
     shared: dict[str, ir.Value],
+    cache: _Cache,
+    *,
+    is_shared: bool,
 ) -> ir.Node:
     q, k = branches
     layer = node.attributes["layer"].as_int()
-    norms: list[ir.Value | None] = [None, None]
-    if q.norm is not None and k.norm is not None:
-        norms = [
-            plan.vector(f"layers.{layer}.q_norm", [input_of(q.norm, 1)]),
-            plan.vector(f"layers.{layer}.k_norm", [input_of(k.norm, 1)]),
-        ]
+    vectors: list[ir.Value | None] = [
+        None if heads.norm is None else plan.vector(f"layers.{layer}.{name}_norm", [input_of(heads.norm, 1)])
+        for name, heads in (("q", q), ("k", k))
+    ]
+    slopes = node.attributes.get("slopes")
+    if slopes is not None:
+        vectors.append(_stored_slopes(slopes.as_floats(), plan))
     rotary = q.rotary
     tables = plan.unrotated(_UNROTATED // 2) if rotary is None else (rotary.cos, rotary.sin)
-    caches = [ir.Value(name=contract.key_cache(layer)), ir.Value(name=contract.value_cache(layer))]
     inputs = [shared[name] for name in contract.ATTENTION_INPUTS]
     attributes = {
         "num_heads": q.num_heads,
@@ -268,11 +240,27 @@ def _paged_attention(  # noqa: PLR0917 - what an attention is made of
         "scale": scale,
         "sliding_window": node.attributes["sliding_window"].as_int(),
         "softcap": node.attributes["softcap"].as_float(),
-        "norm_epsilon": _epsilon(q.norm) if q.norm is not None else 0.0,
+        "norm_epsilon": epsilon_of(q.norm) if q.norm is not None else 0.0,
+        **({"shared_kv": 1} if is_shared else {}),
     }
     return ir.node(
         "PagedAttention",
-        [qkv, *inputs, plan.value(tables[0]), plan.value(tables[1]), *caches, *norms],
+        [qkv, *inputs, plan.value(tables[0]), plan.value(tables[1]), cache.keys, cache.values, *vectors],
         attributes,
         domain=contract.DOMAIN,
     )
+
+
+def _stored_slopes(slopes: Sequence[float], plan: Plan) -> ir.Value:
+    """One vector for all layers that have the same slopes."""
+    numbers = np.asarray(slopes, dtype=np.float32)
+    known = (
+        name for name in count() if f"slopes.{name}" not in plan.derived or _holds(plan, f"slopes.{name}", numbers)
+    )
+    name = f"slopes.{next(known)}"
+    return plan.vector(name, [plan.filled(name, numbers)])
+
+
+def _holds(plan: Plan, name: str, numbers: np.ndarray[Any, np.dtype[np.float32]]) -> bool:
+    tensor = ir.convenience.get_const_tensor(plan.derived[name])
+    return tensor is not None and np.array_equal(tensor.numpy(), numbers)

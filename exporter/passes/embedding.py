@@ -23,7 +23,8 @@ def pack_embeddings(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) ->
         parameter = input_of(node, 0)
         name = "embedding" if first else "embedding." + str(parameter.name).removesuffix(".weight")
         first = False
-        weight = plan.weight(name, [parameter], "embedding")
+        rows = node.attributes.get("rows")
+        weight = plan.weight(name, [parameter], "embedding", rows=None if rows is None else tuple(rows.as_ints()))
         attributes: dict[str, str | int | float] = {
             "format": weight.format,
             "num_rows": weight.out_features,

@@ -20,11 +20,16 @@ from .row_graph import Kind, RowGraph, core_of
 from .row_rules import RULES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .plan import Plan
 
 NUM_TOKENS = 1_000_003  # stands for the tokens' axis: no size of a model is equal to it
 
 
+_SAME_ELEMENTS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+# What token numbers may be made of others with; such values are tables of the vocabulary.
+_OF_TOKENS = (*_SAME_ELEMENTS, "And", "Clip", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Where")
 _DECIDED_BY_FIRST = ("CastLike", "Expand", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 
 
@@ -39,6 +44,7 @@ class Lowering:
         self._evaluate = Evaluator(self._meta)
         self._nothing = Evaluator(self._with_one_token)
         self._traced = traced
+        self._num_ids = 0  # of the vocabulary; known at its first lookup
 
     def run(self) -> ir.Value:
         """Lowers every node and returns the logits, [num_tokens, vocab_size].
@@ -53,7 +59,7 @@ class Lowering:
             kind = self._kind_of(node)
             for output in node.outputs:
                 self._kinds[output] = kind
-            if kind is not Kind.ROW or self.is_input_ids(node.outputs[0]):
+            if kind is not Kind.ROW or self.tokens_of(node.outputs[0]) is not None:
                 continue
             for output in node.outputs:
                 self._check_rows(node, self.shape(output))
@@ -140,14 +146,39 @@ class Lowering:
             raise refuse(self.graph.origin, f"it needs {value.name} as a constant")
         return [int(item) for item in found.reshape(-1).tolist()]
 
-    def is_input_ids(self, value: ir.Value) -> bool:
-        """Whether a value is the tokens, in whatever shape and type."""
-        while value.name != "input_ids":
-            node = value.producer()
-            if node is None or node.op_type not in ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"):
-                return False
-            value = node.inputs[0] or value
-        return True
+    def tokens_of(self, value: ir.Value) -> Callable[[int], torch.Tensor] | None:
+        """What a value of the tokens alone, one number each, is for tokens 0, 1, ... below a count; None: more."""
+        pending, seen, reads_tokens = [value], set(), False
+        while pending:
+            item = pending.pop()
+            if item in seen or self.kind(item) < Kind.POSITION:
+                continue
+            seen.add(item)
+            node = item.producer()
+            if node is None and item.name != "input_ids":
+                return None
+            reads_tokens = reads_tokens or node is None
+            if node is not None and node.op_type not in _OF_TOKENS:
+                return None
+            pending += [] if node is None else [found for found in node.inputs if found is not None]
+        if not reads_tokens or self._evaluate(value).is_floating_point():
+            return None
+        return lambda num_tokens: self._for_tokens(value, num_tokens)
+
+    def looked_up(self, indices: ir.Value, num_rows: int) -> dict[str, list[int]] | None:
+        """The row of each token, if they are not all rows as they come; None: more than tokens decides."""
+        tokens = self.tokens_of(indices)
+        if tokens is None:
+            return None
+        self._num_ids = self._num_ids or num_rows  # the first lookup is that of the whole vocabulary
+        rows = tokens(self._num_ids).tolist()
+        return {} if rows == list(range(num_rows)) else {"rows": rows}
+
+    def _for_tokens(self, value: ir.Value, num_tokens: int) -> torch.Tensor:
+        tokens = torch.arange(num_tokens)[:, None]
+        return Evaluator(lambda item: tokens if item.name == "input_ids" else self._with_one_token(item))(
+            value
+        ).reshape(-1)
 
     def _depends_on_parameters(self, value: ir.Value) -> bool:
         pending, seen = [value], set()

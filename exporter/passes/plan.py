@@ -147,13 +147,14 @@ class Plan:
 
     def zeros(self, count: int) -> ir.Value:
         """A vector of zeros that can be a part of another."""
-        return self._filled(f"zeros.{count}", np.zeros(count, dtype=np.float32))
+        return self.filled(f"zeros.{count}", np.zeros(count, dtype=np.float32))
 
     def ones(self, count: int) -> ir.Value:
         """A vector of ones, for a norm without a weight."""
-        return self._filled(f"ones.{count}", np.ones(count, dtype=np.float32))
+        return self.filled(f"ones.{count}", np.ones(count, dtype=np.float32))
 
-    def _filled(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> ir.Value:
+    def filled(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> ir.Value:
+        """A vector of these numbers that can be a part of another."""
         self.derived.setdefault(name, ir.Value(name=name, const_value=ir.tensor(values)))
         return self.pending(name, values.shape)
 

@@ -35,6 +35,8 @@ def finish_ports(
     graph.inputs.extend(shared.values())
     for node in attentions:
         heads, head_dim = node.attributes["num_kv_heads"].as_int(), node.attributes["head_dim"].as_int()
+        if "shared_kv" in node.attributes:
+            continue
         for cache in (input_of(node, 8), input_of(node, 9)):
             kept = contract.cache_port(str(cache.name), cache_dtype, heads, head_dim)
             cache.type, cache.shape = _tensor(kept.dtype), ir.Shape(kept.axes)

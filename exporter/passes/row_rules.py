@@ -187,10 +187,11 @@ def gather(lowering: Lowering, node: ir.Node) -> None:
 
 def _embed(lowering: Lowering, node: ir.Node, data: ir.Value, indices: ir.Value, axis: int) -> None:
     is_matrix = data.name in lowering.plan.parameters and len(lowering.shape(data)) == _MATRIX
-    if not is_matrix or axis != 0 or not lowering.is_input_ids(indices):
+    rows = lowering.looked_up(indices, lowering.shape(data)[0]) if is_matrix and axis == 0 else None
+    if rows is None:
         raise refuse(node, "it looks rows up by something else than the tokens")
-    rows = lowering.graph.op("Lookup", [lowering.graph.parameter(data)], lowering.shape(data)[1:], domain=DOMAIN)
-    lowering.set_core(node.outputs[0], rows)
+    inputs, width = [lowering.graph.parameter(data)], lowering.shape(data)[1:]
+    lowering.set_core(node.outputs[0], lowering.graph.op("Lookup", inputs, width, rows, domain=DOMAIN))
 
 
 def reduce(lowering: Lowering, node: ir.Node) -> None:

@@ -29,6 +29,7 @@ set(pilotfish_engine_sources
   src/device/cuda_library.cpp
   src/device/cuda_info.cpp
   src/model/pass_buffers.cpp
+  src/model/cache_pools.cpp
   src/model/kv_cache.cpp
   src/memory/float_rows.cpp
   src/model/weights.cpp

@@ -39,8 +39,14 @@ inline void attend(const AttentionShape& shape, const KvPool& pool, const Attent
     float* const partial = partials + query * stride;
     Softmax* const softmax = softmax_of(partial, shape.head_dim);
     for (int64_t d = 0; d < padded_head_dim(shape.head_dim); ++d) partial[d] = 0.0f;
-    soften(work.scores + query * kScoreStride, work.views[query / group].num_keys, shape.softcap, &softmax->maximum,
-           &softmax->sum);
+    float* const scores = work.scores + query * kScoreStride;
+    const int64_t num_keys = work.views[query / group].num_keys;
+    if (shape.softcap != 0) cap_scores(scores, num_keys, shape.softcap);
+    if (tile.slopes != nullptr) {
+      const int64_t nearest = tile.views[query / group].num_keys() - 1;  // the row's own key
+      add_distances(scores, num_keys, split * kSplitKeys - nearest, tile.slopes[query % group]);
+    }
+    soften(scores, num_keys, &softmax->maximum, &softmax->sum);
   }
   sum_values(shape, pool, tile, work, partials);
 }

@@ -31,6 +31,7 @@ struct AttentionTile {
   const int32_t* block_table;  // of the sequence
   const float* queries;        // first row's first query; rotated and scaled
   float* out;                  // like queries
+  const float* slopes;         // of the group's heads, or nullptr
   int64_t num_rows;
   int64_t kv_head;
 };

@@ -80,13 +80,14 @@ inline void prepare_row(const AttentionShape& shape, const KvPool& pool, const A
   const int64_t head_dim = shape.head_dim, half = shape.rotary_dim / 2;
   const float* const cos = rows.cos + rows.position_ids[row] * half;
   const float* const sin = rows.sin + rows.position_ids[row] * half;
-  const float* head = rows.qkv + row * (shape.num_heads + 2 * shape.num_kv_heads) * head_dim;
+  const float* head = rows.qkv + row * shape.num_given() * head_dim;
   for (int64_t h = 0; h < shape.num_heads; ++h, head += head_dim) {
     float* const query = queries + h * head_dim;
     normalise_head(head, rows.q_norm, head_dim, shape.norm_epsilon, query);
     rotate_head(shape, cos, sin, query);
     for (int64_t d = 0; d < head_dim; ++d) query[d] *= shape.scale;
   }
+  if (shape.kv_source == KvSource::kShared) return;
   for (int64_t h = 0; h < shape.num_kv_heads; ++h, head += head_dim) {
     alignas(64) float key[kMaxHeadDim];
     const CacheRow at = cache_row(shape, pool, slot / pool.block_size, slot % pool.block_size, h);

@@ -100,19 +100,26 @@ inline Floats cap_scores(Floats scores, float cap) {
   return mul(broadcast(cap), tanh);
 }
 
+// The same of num_keys scores, in place; what is behind them may change too.
+inline void cap_scores(float* scores, int64_t num_keys, float cap) {
+  for (int64_t key = 0; key < num_keys; key += kLanes) store(scores + key, cap_scores(load(scores + key), cap));
+}
+
+// ALiBi: adds slope * distance to num_keys scores, of which the first is `first_distance` positions behind its query, a
+// negative number, and each later one a position nearer. A row sees every position up to its own, or to its window.
+inline void add_distances(float* scores, int64_t num_keys, int64_t first_distance, float slope) {
+  alignas(64) float distances[kLanes];
+  for (int64_t key = 0; key < num_keys; key += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) distances[l] = static_cast<float>(first_distance + key + l);
+    store(scores + key, fma(broadcast(slope), load(distances), load(scores + key)));
+  }
+}
+
 // Turns num_keys scores into weights exp(score - maximum), in place; key n adds to partial sum n % 16.
-inline void soften(float* scores, int64_t num_keys, float softcap, float* maximum_out, float* sum_out) {
+inline void soften(float* scores, int64_t num_keys, float* maximum_out, float* sum_out) {
   for (int64_t key = num_keys; key < num_keys + kLanes; ++key) scores[key] = -__builtin_inff();
   Floats maximum = broadcast(-__builtin_inff());
-  for (int64_t key = 0; key < num_keys; key += kLanes) {
-    Floats value = load(scores + key);
-    if (softcap != 0) {
-      value = cap_scores(value, softcap);
-      store_first(scores + key, value, num_keys - key < kLanes ? num_keys - key : kLanes);
-      value = load(scores + key);
-    }
-    maximum = max(maximum, value);
-  }
+  for (int64_t key = 0; key < num_keys; key += kLanes) maximum = max(maximum, load(scores + key));
   *maximum_out = max_lane(maximum);
   Floats sum = zeros();
   for (int64_t key = 0; key < num_keys; key += kLanes) {

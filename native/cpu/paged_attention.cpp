@@ -180,6 +180,7 @@ class AttentionPass {
             rows_.block_table + tile.sequence * rows_.max_blocks,
             queries_ + first,
             rows_.out + first,
+            rows_.slopes == nullptr ? nullptr : rows_.slopes + kv_head * shape_.group_size(),
             tile.num_rows,
             kv_head};
   }

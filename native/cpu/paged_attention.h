@@ -9,9 +9,11 @@
 
 namespace pilotfish {
 
-inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kMaxHeadDim = 512;
 
 enum class RotaryStyle { kHalves, kPairs };
+// Where the keys and values of a pass's rows come from: beside their queries, or from the layer that wrote the cache.
+enum class KvSource { kOwn, kShared };
 
 struct AttentionShape {
   int64_t num_heads;
@@ -23,8 +25,11 @@ struct AttentionShape {
   int64_t sliding_window;  // 0: none
   float softcap;           // 0: none
   float norm_epsilon;
+  KvSource kv_source;
 
   int64_t group_size() const { return num_heads / num_kv_heads; }
+  // Heads that a row of the input has.
+  int64_t num_given() const { return num_heads + (kv_source == KvSource::kOwn ? 2 * num_kv_heads : 0); }
 };
 
 // keys, values: [num_blocks, block_size, num_kv_heads, head_dim], written in place; with scales head_dim + 2 bytes, of
@@ -43,7 +48,7 @@ struct AttentionRows {
   int64_t num_rows;
   int64_t num_seqs;
   int64_t max_blocks;
-  const float* qkv;             // [num_rows, (num_heads + 2 num_kv_heads) head_dim]
+  const float* qkv;             // [num_rows, num_given() head_dim]
   const int32_t* position_ids;  // [num_rows]
   const int32_t* seq_starts;    // [num_seqs + 1]
   const int32_t* context_lens;  // [num_seqs]
@@ -53,7 +58,8 @@ struct AttentionRows {
   const float* sin;
   const float* q_norm;  // [head_dim] or nullptr
   const float* k_norm;
-  float* out;  // [num_rows, num_heads head_dim]
+  const float* slopes;  // [num_heads] or nullptr: what a key's score loses for each position before the query
+  float* out;           // [num_rows, num_heads head_dim]
 };
 
 // A row's output depends, by bits, on its query and on the keys and values that it sees in the order of their slots,

@@ -103,6 +103,15 @@ int64_t KernelInfo::integer(const char* name, int64_t least, int64_t most) const
   return value;
 }
 
+int64_t KernelInfo::integer_or(const char* name, int64_t least, int64_t most, int64_t value_if_absent) const {
+  int64_t value = 0;
+  OrtStatus* const status = ort_abi::KernelInfoGetAttribute_int64(api_, info_, name, &value);
+  if (is_absent(api_, status)) return value_if_absent;
+  throw_on_attribute_error(api_, name, status);
+  require(value >= least && value <= most, name, " is ", value, ", not in ", least, "..", most);
+  return value;
+}
+
 float KernelInfo::real(const char* name) const {
   float value = 0;
   throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttribute_float(api_, info_, name, &value));

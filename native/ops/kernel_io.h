@@ -77,6 +77,7 @@ class KernelInfo {
   const OrtApi* api() const { return api_; }
   // Attributes; absent or of another type: an error.
   int64_t integer(const char* name, int64_t least, int64_t most) const;
+  int64_t integer_or(const char* name, int64_t least, int64_t most, int64_t value_if_absent) const;
   float real(const char* name) const;
   float real_or(const char* name, float value_if_absent) const;
   std::string text(const char* name) const;

@@ -21,13 +21,14 @@ enum Index : size_t {
   kKeyCache,
   kValueCache,
   kQNorm,
-  kKNorm
+  kKNorm,
+  kSlopes
 };
 
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxWindow = int64_t{1} << 30;
 
-constexpr std::array<InputSpec, 12> all(ONNXTensorElementDataType cache_type) {
+constexpr std::array<InputSpec, 13> all(ONNXTensorElementDataType cache_type) {
   return {{{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},   // qkv
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32},   // position_ids
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32},   // seq_starts
@@ -39,7 +40,8 @@ constexpr std::array<InputSpec, 12> all(ONNXTensorElementDataType cache_type) {
            {cache_type},
            {cache_type},
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // q_norm
-           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};  // k_norm
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // k_norm
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};  // slopes
 }
 
 }  // namespace pilotfish::attention_input

@@ -88,7 +88,8 @@ PagedAttentionOp::PagedAttentionOp(const KernelInfo& info)
              .scale = info.real("scale"),
              .sliding_window = info.integer("sliding_window", 0, kMaxWindow),
              .softcap = info.real("softcap"),
-             .norm_epsilon = info.real("norm_epsilon")} {
+             .norm_epsilon = info.real("norm_epsilon"),
+             .kv_source = info.integer_or("shared_kv", 0, 1, 0) == 0 ? KvSource::kOwn : KvSource::kShared} {
   require(shape_.num_heads % shape_.num_kv_heads == 0, "num_heads is ", shape_.num_heads,
           ", not a multiple of num_kv_heads, ", shape_.num_kv_heads);
   require(shape_.rotary_dim % 2 == 0 && shape_.rotary_dim <= shape_.head_dim, "rotary_dim is ", shape_.rotary_dim,
@@ -103,9 +104,9 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
   const Tensor block_table = context.input(kBlockTable), tree_mask = context.input(kTreeMask);
   const Tensor cos = context.input(kCos), sin = context.input(kSin);
   const Tensor keys = context.input(kKeyCache), values = context.input(kValueCache);
-  const Tensor q_norm = context.input(kQNorm), k_norm = context.input(kKNorm);
+  const Tensor q_norm = context.input(kQNorm), k_norm = context.input(kKNorm), slopes = context.input(kSlopes);
 
-  require_shape("qkv", qkv, {-1, (shape_.num_heads + 2 * shape_.num_kv_heads) * shape_.head_dim});
+  require_shape("qkv", qkv, {-1, shape_.num_given() * shape_.head_dim});
   require_shape("context_lens", context_lens, {-1});
   const int64_t num_rows = qkv.dims[0], num_seqs = context_lens.dims[0];
   require_shape("position_ids", positions, {num_rows});
@@ -117,6 +118,9 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  if (slopes.exists()) require_shape("slopes", slopes, {shape_.num_heads});
+  require(shape_.kv_source == KvSource::kOwn || !k_norm.exists(),
+          "k_norm is given, and shared_kv is 1: the cache has keys");
   const KvPool pool = kv_pool(shape_, keys, values);
 
   const AttentionRows rows = {.num_rows = num_rows,
@@ -132,6 +136,7 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
                               .sin = sin.as<const float>(),
                               .q_norm = q_norm.as<const float>(),
                               .k_norm = k_norm.as<const float>(),
+                              .slopes = slopes.as<const float>(),
                               .out = context.output(0, {num_rows, shape_.num_heads * shape_.head_dim})};
   check_starts(rows);
   if (!is_causal) check_tree(rows);

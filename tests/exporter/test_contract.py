@@ -99,6 +99,7 @@ def test_the_manifest_has_the_documented_fields(text: str) -> None:
         manifest.HeadCacheEntry: example["head"]["cache"],
         manifest.TapReference: example["models"]["target"]["tap_reference"],
         manifest.LoweredEntry: example["models"]["target"]["lowered"],
+        manifest.CacheEntry: example["models"]["target"]["caches"][0],
     }
     for kind, fields in documented.items():
         assert sorted(fields) == sorted(field.name for field in dataclasses.fields(kind))

@@ -15,9 +15,7 @@ from tiny_gguf import finish
 from tiny_models import save_model, save_tokenizer, tiny_config
 from transformers import (
     BertConfig,
-    BloomConfig,
     FalconConfig,
-    Gemma3nTextConfig,
     Gemma4TextConfig,
     GemmaConfig,
     GPTNeoConfig,
@@ -27,6 +25,7 @@ from transformers import (
     MambaConfig,
     MiniCPM3Config,
     MixtralConfig,
+    MptConfig,
     NemotronHConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
@@ -67,22 +66,28 @@ UNSUPPORTED = {
         "'linear_attention' layers",
     ),
     "hybrid": (lambda: Qwen3NextConfig(**SHAPE, num_experts=0), "'linear_attention' layers"),
-    "distance_bias": (lambda: BloomConfig(vocab_size=258, hidden_size=64, n_layer=2, n_head=4), "ALiBi"),
-    "distance_bias_of_few": (lambda: FalconConfig(**SHAPE, alibi=True), "ALiBi"),
+    "rounded_distances": (
+        lambda: FalconConfig(**SHAPE, alibi=True),
+        r"bias by distance .* \(alibi is true\) that its own code rounds to bfloat16",
+    ),
+    "distances_left_out": (
+        lambda: MptConfig(d_model=64, n_heads=4, n_layers=2, vocab_size=258, attn_config={"alibi": False}),
+        "states alibi = False in attn_config, which transformers' code leaves out; True is supported",
+    ),
+    "scaled_logits_left_out": (
+        lambda: MptConfig(d_model=64, n_heads=4, n_layers=2, vocab_size=258, logit_scale=2.0),
+        "states logit_scale = 2.0, which transformers' code leaves out",
+    ),
     "own_attention": (
         lambda: GPTNeoConfig(vocab_size=258, hidden_size=64, num_layers=2, attention_types=[[["global"], 2]]),
         "attention of its own that does not go through transformers' attention interface",
     ),
     "shared_caches": (
-        lambda: Gemma3nTextConfig(**SHAPE, num_kv_shared_layers=1),
-        r"use the keys and values of others \(num_kv_shared_layers = 1\)",
+        lambda: Gemma4TextConfig(**SHAPE, num_kv_shared_layers=2),
+        r"uses the keys and values of another model in all layers \(num_kv_shared_layers = 2\)",
     ),
-    "wide_heads": (lambda: GemmaConfig(**SHAPE, head_dim=512), "heads of 512 columns; at most 256"),
+    "wide_heads": (lambda: GemmaConfig(**SHAPE, head_dim=520), "heads of 520 columns; at most 512"),
     "sizes_by_layer": (
-        lambda: Gemma4TextConfig(**SHAPE),
-        r"states sizes for single layers \(head_dim in per_layer_config\)",
-    ),
-    "sizes_by_layer_of_others": (
         lambda: tiny_config("llama", per_layer_config={0: {"num_key_value_heads": 1, "intermediate_size": 32}}),
         r"sizes for single layers \(intermediate_size, num_key_value_heads in",
     ),

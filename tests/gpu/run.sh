@@ -9,7 +9,8 @@
 # needs the installed package.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
 # kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON; those of heads export theirs, with
-# the extra export, or take them from the folder PILOTFISH_HEAD_BUNDLES (tests/gpu/make_head_bundles.py)
+# the extra export, or take them from the folder PILOTFISH_HEAD_BUNDLES (tests/gpu/make_head_bundles.py), and those of
+# architectures theirs from PILOTFISH_ARCHITECTURE_BUNDLES (tests/gpu/make_architecture_bundles.py)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

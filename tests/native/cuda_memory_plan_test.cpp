@@ -59,12 +59,20 @@ void test_formats_that_the_kernels_lack() {
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is f32",
               plan_memory(with(place, R"("max_positions": 2048, "cache_dtype": "f32"})"), cuda_options(64, 0)));
   Manifest narrow = kPair;
-  narrow.target.head_dim = 40;
+  narrow.target.caches = {{2, 40}, {2, 16}};
   narrow.target.cache_type = CacheType::kF16;
   CHECK(plan_memory(narrow, cuda_options(64, 0)).total_bytes > 0);
   narrow.target.cache_type = CacheType::kInt8;
   CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is int8 and its head_dim 40, not a multiple of 16",
               plan_memory(narrow, cuda_options(64, 0)));
+  Manifest wide = kPair;
+  wide.target.caches[1].head_dim = 512;
+  CHECK_ERROR(PF_UNSUPPORTED, "the target has heads of 512 columns, and the CUDA kernels at most 256; use device cpu",
+              plan_memory(wide, cuda_options(64, 0)));
+  Manifest shared = kPair;
+  shared.target.caches.pop_back();
+  CHECK_ERROR(PF_UNSUPPORTED, "the target has 2 layers and 1 caches: layers share keys and values",
+              plan_memory(shared, cuda_options(64, 0)));
 }
 
 void test_every_part_is_counted() {
@@ -134,6 +142,7 @@ ModelEntry llama(int32_t hidden, int32_t inner, int32_t num_heads, int32_t num_l
   model.intermediate_size = inner;
   model.num_heads = model.num_kv_heads = num_heads;
   model.head_dim = hidden / num_heads;
+  model.caches.assign(num_layers, {num_heads, model.head_dim});
   model.vocab_size = model.num_logits = 32000;
   model.max_positions = 4096;
   model.cache_type = cache;

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "check.h"
 #include "tiny_manifest.h"
@@ -29,6 +30,25 @@ void test_values() {
   CHECK_EQ(manifest.draft->vocab_size, 128);
   CHECK_EQ(manifest.draft->num_logits, 64);
   CHECK_EQ(manifest.target.pass_weight_bytes(), 5000u);  // packed ones only
+}
+
+void test_caches() {
+  const auto with = [](const std::string& caches) {
+    const std::string field = "\"num_layers\": 2";
+    const std::string text = replaced(tiny::kManifest, field, field + ", \"caches\": " + caches);
+    return parse_manifest(text, "/bundle").target.caches;
+  };
+  using pilotfish::CacheShape;
+  CHECK((parse_manifest(tiny::kManifest, "/bundle").target.caches == std::vector<CacheShape>(2, {2, 16})));
+  CHECK((with("[{\"num_kv_heads\": 1, \"head_dim\": 8}]") == std::vector<CacheShape>{{1, 8}}));
+  const auto expect = [&](const std::string& caches, const std::string& message) {
+    CHECK_ERROR(PF_BUNDLE_CORRUPT, message, with(caches));
+  };
+  expect("[]", "models.target.caches: expected 1 to num_layers caches, found 0");
+  expect("2", "models.target.caches: expected an array, found 2");
+  expect("[{}]", "models.target.caches[0].num_kv_heads: expected a value, found none");
+  expect("[{\"num_kv_heads\": 3, \"head_dim\": 8}]", "num_kv_heads: expected an integer from 1 to 2, found 3");
+  expect("[{\"num_kv_heads\": 1, \"head_dim\": 17}]", "head_dim: expected an integer from 1 to 16, found 17");
 }
 
 void test_the_draft_is_optional() {
@@ -81,7 +101,7 @@ void test_numbers_have_bounds() {
   for (const auto& [found, bound] :
        {std::pair("\"num_layers\": 2", "1024"), std::pair("\"hidden_size\": 64", "16777216"),
         std::pair("\"intermediate_size\": 128", "16777216"), std::pair("\"num_heads\": 4", "512"),
-        std::pair("\"num_kv_heads\": 2", "512"), std::pair("\"head_dim\": 16", "256"),
+        std::pair("\"num_kv_heads\": 2", "512"), std::pair("\"head_dim\": 16", "512"),
         std::pair("\"vocab_size\": 104", "16777216"), std::pair("\"num_logits\": 104", "16777216"),
         std::pair("\"max_positions\": 2048", "1073741824")}) {
     const std::string field = std::string(found).substr(0, std::string(found).find(':'));
@@ -245,6 +265,7 @@ void test_a_missing_manifest_names_its_path() {
 
 int main() {
   test_values();
+  test_caches();
   test_the_draft_is_optional();
   test_messages_name_file_field_expected_and_found();
   test_a_cache_type_of_another_version_has_a_remedy();

@@ -39,6 +39,15 @@ void test_every_part_is_counted() {
   CHECK_EQ(plan.total_bytes, sum_of_parts(plan));
 }
 
+// Layers that share a cache, and caches of different shapes.
+void test_listed_caches_are_counted() {
+  Manifest listed = kPair;
+  listed.target.caches = {{2, 16}, {1, 32}, {2, 48}};
+  CHECK_EQ(plan_memory(listed, options_with(1000, 0)).target_cache_bytes, uint64_t{2} * 1024 * (32 + 32 + 96) * 2);
+  listed.target.caches = {{2, 16}};
+  CHECK_EQ(plan_memory(listed, options_with(1000, 0)).target_cache_bytes, uint64_t{2} * 1024 * 32 * 2);
+}
+
 // The largest dimensions that a manifest may have, with the largest options,
 // stay within 64 bits.
 void test_nothing_overflows() {
@@ -46,7 +55,7 @@ void test_nothing_overflows() {
   Manifest most = pilotfish::parse_manifest(
       tiny::with_head("eagle",
                       R"("num_predictions": 63, "graphs": {@features@, @step@}, "cache": {"num_heads": 512,
-      "num_kv_heads": 512, "head_dim": 256, "max_positions": 1073741824, "cache_dtype": "f32"})"),
+      "num_kv_heads": 512, "head_dim": 512, "max_positions": 1073741824, "cache_dtype": "f32"})"),
       "/bundle");
   most.head->state_size = most.head->num_logits = 1 << 24;
   pf_engine_options options = options_with(1 << 22, 0);
@@ -58,13 +67,16 @@ void test_nothing_overflows() {
       model->num_layers = 1024;
       model->hidden_size = model->intermediate_size = model->vocab_size = model->num_logits = 1 << 24;
       model->num_heads = model->num_kv_heads = 512;
-      model->head_dim = 256;
+      model->head_dim = type == CacheType::kF32 ? 512 : 256;  // the most that each device has
+      model->caches.assign(1024, {512, model->head_dim});
       model->max_positions = 1 << 30;
       model->cache_type = most.head->cache->type = type;
+      most.head->cache->head_dim = model->head_dim;
     }
     options.device = type == CacheType::kF32 ? PF_DEVICE_CPU : PF_DEVICE_CUDA;  // which has no f32
     const pf_engine_info plan = plan_memory(most, options);
-    const uint64_t cache = uint64_t{2} * 1024 * 512 * 256 * element_bytes(type) << 32;  // of 2^32 tokens
+    const uint64_t cache = uint64_t{2} * 1024 * 512 * most.target.head_dim * element_bytes(type)
+                           << 32;  // of 2^32 tokens
     CHECK_EQ(plan.target_cache_bytes, cache);
     CHECK_EQ(plan.draft_cache_bytes, cache);
     CHECK(plan.total_bytes > 2 * cache && plan.total_bytes - 2 * cache < cache);
@@ -162,6 +174,7 @@ void test_the_models_limit() {
 
 int main() {
   test_every_part_is_counted();
+  test_listed_caches_are_counted();
   test_a_head_is_counted();
   test_nothing_overflows();
   test_sequences_multiply_the_cache();

@@ -26,8 +26,9 @@ def check(
     block_size: int = 16,
     dtype: type = np.float16,
     norm: bool = False,
+    alibi: bool = False,
 ) -> None:
-    inputs = make_pass(attention, sequences, block_size=block_size, dtype=dtype, norm=norm)
+    inputs = make_pass(attention, sequences, block_size=block_size, dtype=dtype, norm=norm, alibi=alibi)
     oracle = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
     out = runner(library, attention, inputs)(as_inputs(inputs))
     expected = paged_attention(attention, oracle)
@@ -43,7 +44,7 @@ def check(
     np.testing.assert_allclose(found, expected_keys.astype(np.float32), rtol=rtol_key, atol=atol_key)
 
 
-@pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 96, 128, 256, 512])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (8, 2), (9, 3), (5, 1)])
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_heads(library: str, head_dim: int, heads: int, kv_heads: int, dtype: type) -> None:
@@ -90,6 +91,38 @@ def test_softcap(library: str, softcap: float) -> None:
     check(library, replace(GQA, softcap=softcap, scale=1.0), [Sequence(40, 5)])
 
 
+@pytest.mark.parametrize("softcap", [0.0, 20.0])
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("parents", [None, TREE])
+def test_alibi(library: str, softcap: float, window: int, parents: tuple[int, ...] | None) -> None:
+    """Distances are counted along a row's own path, over the borders of splits and behind a window."""
+    attention = replace(GQA, softcap=softcap, sliding_window=window, rotary_dim=0)
+    rows = 40 if parents is None else len(parents)
+    check(library, attention, [Sequence(300, rows, parents), Sequence(7, 3)], alibi=True)
+
+
+@pytest.mark.parametrize("parents", [None, TREE])
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_a_layer_that_shares_a_cache(library: str, parents: tuple[int, ...] | None, dtype: type) -> None:
+    """It has queries alone, sees the rows of this pass that another layer has written, and writes nothing."""
+    rows = 40 if parents is None else len(parents)
+    sequences = [Sequence(30, rows, parents), Sequence(7, 3)]
+    inputs = make_pass(replace(GQA, shared_kv=1), sequences, dtype=dtype, norm=True)
+    before = inputs.key_cache.copy(), inputs.value_cache.copy()
+    out = runner(library, replace(GQA, shared_kv=1), inputs)(as_inputs(inputs))
+    np.testing.assert_array_equal(inputs.key_cache, before[0])
+    np.testing.assert_array_equal(inputs.value_cache, before[1])
+    expected = paged_attention(replace(GQA, shared_kv=1), inputs)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=ROUNDING[dtype][0])
+
+
+def test_a_shared_cache_takes_no_norm_of_keys(library: str) -> None:
+    attention = replace(GQA, shared_kv=1)
+    inputs = replace(make_pass(attention, [Sequence(4, 3)]), k_norm=np.ones(64, np.float32))
+    with pytest.raises(Exception, match="k_norm is given, and shared_kv is 1"):
+        runner(library, attention, inputs)(as_inputs(inputs))
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("rotary_dim", [0, 16, 64])
 def test_rotary(library: str, interleaved: int, rotary_dim: int) -> None:
@@ -116,8 +149,10 @@ def test_window_that_hides_the_context_from_a_tree(library: str) -> None:
         ({"num_kv_heads": 4}, "num_heads is 6, not a multiple of num_kv_heads, 4"),
         ({"rotary_dim": 63}, "rotary_dim is 63, not even"),
         ({"rotary_dim": 66}, "rotary_dim is 66"),
-        ({"head_dim": 300}, "head_dim is 300, not in 1..256"),
+        ({"head_dim": 600}, "head_dim is 600, not in 1..512"),
         ({"interleaved": 2}, "interleaved is 2"),
+        ({"shared_kv": 2}, "shared_kv is 2"),
+        ({"shared_kv": 1}, r"qkv has shape \[3, 640\], not \[any, 384\]"),
         ({"softcap": -1.0}, "softcap is -1"),
         ({"sliding_window": -1}, "sliding_window is -1"),
         ({"num_heads": 4}, r"qkv has shape \[3, 640\], not \[any, 512\]"),
@@ -148,6 +183,7 @@ def test_refuses_attributes(library: str, change: dict[str, int | float], messag
         ({"value_cache": np.zeros((4, 16, 2, 32), np.float16)}, "value_cache has shape"),
         ({"key_cache": np.zeros((4, 16, 2, 64), bfloat16)}, "key_cache has element type 16, which no cache has"),
         ({"q_norm": np.zeros(63, np.float32)}, "q_norm has shape"),
+        ({"slopes": np.zeros(5, np.float32)}, r"slopes has shape \[5\], not \[6\]"),
     ],
 )
 def test_refuses_inputs(library: str, change: dict[str, np.ndarray], message: str) -> None:

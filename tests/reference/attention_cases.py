@@ -56,11 +56,12 @@ def make_pass(
     block_size: int = 16,
     dtype: type = np.float16,
     norm: bool = False,
+    alibi: bool = False,
     seed: int = 0,
 ) -> Pass:
     cache = Cache(attention, sequences, block_size=block_size, dtype=dtype, seed=seed)
     num_rows = sum(s.rows for s in sequences)
-    width = (attention.num_heads + 2 * attention.num_kv_heads) * attention.head_dim
+    width = attention.num_given * attention.head_dim
     cos, sin = rotary_tables(MAX_POSITIONS, attention.rotary_dim)
     is_tree = any(s.parents is not None for s in sequences)
     positions, masks = [], []
@@ -81,7 +82,8 @@ def make_pass(
         key_cache=cache.keys,
         value_cache=cache.values,
         q_norm=weight[0].copy() if norm else None,
-        k_norm=weight[1].copy() if norm else None,
+        k_norm=weight[1].copy() if norm and not attention.shared_kv else None,
+        slopes=cache.rng.uniform(0.01, 0.7, attention.num_heads).astype(np.float32) if alibi else None,
     )
 
 

@@ -24,6 +24,12 @@ class Attention:
     sliding_window: int = 0
     softcap: float = 0.0
     norm_epsilon: float = 1e-6
+    shared_kv: int = 0
+
+    @property
+    def num_given(self) -> int:
+        """Heads in a row of the input."""
+        return self.num_heads + (0 if self.shared_kv else 2 * self.num_kv_heads)
 
 
 @dataclass(slots=True)
@@ -42,6 +48,7 @@ class Pass:
     value_cache: NDArray[np.generic]
     q_norm: NDArray[np.float32] | None = None
     k_norm: NDArray[np.float32] | None = None
+    slopes: NDArray[np.float32] | None = None
 
 
 def rotary_tables(num_positions: int, rotary_dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -72,16 +79,18 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
     """[num_tokens, num_heads * head_dim]; keys and values are written to the caches first."""
     heads, kv_heads, dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
     num_tokens = inputs.qkv.shape[0]
-    qkv = inputs.qkv.astype(np.float64).reshape(num_tokens, heads + 2 * kv_heads, dim)
+    qkv = inputs.qkv.astype(np.float64).reshape(num_tokens, attention.num_given, dim)
     queries = np.zeros((num_tokens, heads, dim))
     slots: list[tuple[int, int]] = []
     for seq, row in _rows(inputs):
         position = inputs.position_ids[row]
         q = _norm(qkv[row, :heads], inputs.q_norm, attention.norm_epsilon).copy()
-        k = _norm(qkv[row, heads : heads + kv_heads], inputs.k_norm, attention.norm_epsilon).copy()
         _rotate(q, attention, inputs.cos[position], inputs.sin[position])
-        _rotate(k, attention, inputs.cos[position], inputs.sin[position])
         queries[row] = q
+        if attention.shared_kv:
+            continue
+        k = _norm(qkv[row, heads : heads + kv_heads], inputs.k_norm, attention.norm_epsilon).copy()
+        _rotate(k, attention, inputs.cos[position], inputs.sin[position])
         slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + _index(inputs, seq, row)))
         _write(inputs.key_cache, slots[-1], k)
         _write(inputs.value_cache, slots[-1], qkv[row, heads + kv_heads :])
@@ -95,6 +104,8 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
             scores = keys @ queries[row, head] * attention.scale
             if attention.softcap:
                 scores = attention.softcap * np.tanh(scores / attention.softcap)
+            if inputs.slopes is not None:
+                scores = scores - inputs.slopes[head] * np.arange(len(seen))[::-1]
             weights = np.exp(scores - scores.max())
             out[row, head] = weights @ values / weights.sum()
     return out.reshape(num_tokens, -1)

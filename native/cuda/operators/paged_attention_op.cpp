@@ -39,6 +39,10 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
              .norm_epsilon = node.real("norm_epsilon")},
       output_name_(node.output_name(0)) {
   require_kernels(shape_);
+  require(node.integer_or("shared_kv", 0, 1, 0) == 0,
+          "shared_kv is 1, which the CUDA kernels do not have: use device cpu");
+  require(node.num_inputs() <= kSlopes || node.input_name(kSlopes).empty(),
+          "slopes are given (ALiBi), which the CUDA kernels do not have: use device cpu");
   require_kernels(context.pass().block_size);
   context_.reserve_attention(shape_);
 }

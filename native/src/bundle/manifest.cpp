@@ -25,6 +25,21 @@ std::vector<int32_t> parse_taps(const Node& node, int32_t num_layers, int32_t hi
   return taps;
 }
 
+// One a layer, unless the manifest lists them.
+std::vector<CacheShape> parse_caches(const Node& node, const ModelEntry& model) {
+  if (!node.has("caches")) return std::vector<CacheShape>(model.num_layers, {model.num_kv_heads, model.head_dim});
+  std::vector<CacheShape> caches;
+  const Json& listed = node.array("caches");
+  if (listed.empty() || listed.size() > static_cast<size_t>(model.num_layers)) {
+    node.wrong("caches", "1 to num_layers caches", listed.size());
+  }
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const Node cache(listed[i], node.where() + ".caches[" + std::to_string(i) + "]");
+    caches.push_back({cache.dim("num_kv_heads", model.num_kv_heads), cache.dim("head_dim", model.head_dim)});
+  }
+  return caches;
+}
+
 ModelEntry parse_model(const Node& node) {
   ModelEntry model{.graph = parse_file(node.object("graph")),
                    .weights = parse_file(node.object("weights")),
@@ -35,6 +50,7 @@ ModelEntry parse_model(const Node& node) {
                    .num_heads = node.dim("num_heads", kMostHeads),
                    .num_kv_heads = node.dim("num_kv_heads", kMostHeads),
                    .head_dim = node.dim("head_dim", kMostHeadDim),
+                   .caches = {},
                    .vocab_size = node.dim("vocab_size", kMostFeatures),
                    .num_logits = node.dim("num_logits", kMostFeatures),
                    .max_positions = node.dim("max_positions", kMostPositions),
@@ -45,6 +61,7 @@ ModelEntry parse_model(const Node& node) {
   if (model.num_logits > model.vocab_size) {
     node.wrong("num_logits", "at most vocab_size " + std::to_string(model.vocab_size), model.num_logits);
   }
+  model.caches = parse_caches(node, model);
   model.logit_ids = parse_logit_ids(node, model.num_logits, model.vocab_size);
   model.tensors = parse_tensors(node, model.weights.num_bytes);
   if (node.has("taps")) model.taps = parse_taps(node, model.num_layers, model.hidden_size);

@@ -32,6 +32,14 @@ struct TensorEntry {
   uint64_t num_bytes;
 };
 
+// What a cache has of each slot, twice: a key and a value.
+struct CacheShape {
+  int32_t num_kv_heads;
+  int32_t head_dim;
+
+  bool operator==(const CacheShape&) const = default;
+};
+
 struct ModelEntry {
   FileEntry graph;
   FileEntry weights;
@@ -39,9 +47,10 @@ struct ModelEntry {
   int32_t num_layers;
   int32_t hidden_size;
   int32_t intermediate_size;
-  int32_t num_heads;
+  int32_t num_heads;  // of the widest layer, as the two after it
   int32_t num_kv_heads;
   int32_t head_dim;
+  std::vector<CacheShape> caches;  // by their number in the graph; fewer than layers where some share one
   int32_t vocab_size;
   int32_t num_logits;  // a draft may leave out ids of its vocabulary
   int32_t max_positions;

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 // options and of the bytes of an element leaves 64 bits.
 inline constexpr int64_t kMostLayers = 1024;
 inline constexpr int64_t kMostHeads = 512;
-inline constexpr int64_t kMostHeadDim = 256;
+inline constexpr int64_t kMostHeadDim = 512;
 inline constexpr int64_t kMostFeatures = int64_t{1} << 24;  // of a row between two operators, or of logits
 inline constexpr int64_t kMostPositions = int64_t{1} << 30;
 

@@ -10,12 +10,17 @@ namespace pilotfish {
 namespace {
 
 constexpr std::array<std::string_view, 4> kWeightFormats{"int4", "int4_asym", "int8", "f16"};
+constexpr int32_t kMostCudaHeadDim = 256;
 
 void check_cache(const char* name, CacheType type, int32_t head_dim) {
   if (type == CacheType::kF32) {
     fail(PF_UNSUPPORTED, "the ", name,
          "'s cache is f32, which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
          "device cpu");
+  }
+  if (head_dim > kMostCudaHeadDim) {
+    fail(PF_UNSUPPORTED, "the ", name, " has heads of ", head_dim, " columns, and the CUDA kernels at most ",
+         kMostCudaHeadDim, "; use device cpu");
   }
   if (has_scales(type) && head_dim % 16 != 0) {
     fail(PF_UNSUPPORTED, "the ", name, "'s cache is ", name_of(type), " and its head_dim ", head_dim,
@@ -31,7 +36,11 @@ void check_model(const char* name, const ModelEntry& model) {
          "; the CUDA kernels have int4, int4_asym, int8 and f16: export the bundle again with one of these, or use "
          "device cpu");
   }
-  check_cache(name, model.cache_type, model.head_dim);
+  for (const CacheShape& cache : model.caches) check_cache(name, model.cache_type, cache.head_dim);
+  if (model.caches.size() < static_cast<size_t>(model.num_layers)) {
+    fail(PF_UNSUPPORTED, "the ", name, " has ", model.num_layers, " layers and ", model.caches.size(),
+         " caches: layers share keys and values, which the CUDA kernels do not have; use device cpu");
+  }
 }
 
 void check_head(const HeadEntry& head) {

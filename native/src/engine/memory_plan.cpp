@@ -24,7 +24,11 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr int32_t kChunkOnCpu = 256, kChunkOnCuda = 512, kLeastChunk = 64;
 
 uint64_t cache_bytes_per_token(const ModelEntry& model) {
-  return 2 * cache_row_bytes(model.cache_type, model.head_dim) * model.num_layers * model.num_kv_heads;
+  uint64_t num_bytes = 0;
+  for (const CacheShape& cache : model.caches) {
+    num_bytes += 2 * cache_row_bytes(model.cache_type, cache.head_dim) * cache.num_kv_heads;
+  }
+  return num_bytes;
 }
 
 // Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and

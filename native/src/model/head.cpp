@@ -12,6 +12,7 @@ ModelEntry step_entry(const HeadEntry& head) {
   entry.num_heads = head.cache->num_heads;
   entry.num_kv_heads = head.cache->num_kv_heads;
   entry.head_dim = head.cache->head_dim;
+  entry.caches = {{entry.num_kv_heads, entry.head_dim}};
   entry.cache_type = head.cache->type;
   entry.max_positions = head.cache->max_positions;
   entry.num_logits = head.num_logits;

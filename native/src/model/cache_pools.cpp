@@ -1,0 +1,69 @@
+#include "model/cache_pools.h"
+
+#include <cstring>
+#include <utility>
+
+namespace pilotfish {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+CachePools::CachePools(std::shared_ptr<CudaDevice> device, const CacheShape& shape, CacheType type, int32_t num_caches,
+                       int32_t num_blocks, int32_t block_size)
+    : device_(std::move(device)),
+      num_heads_(shape.num_kv_heads),
+      num_blocks_(num_blocks),
+      block_size_(block_size),
+      num_pools_(size_t{2} * num_caches),
+      scale_bytes_(has_scales(type) ? 2 : 0),
+      row_bytes_(cache_row_bytes(type, shape.head_dim) - scale_bytes_),
+      block_bytes_((row_bytes_ + scale_bytes_) * num_heads_ * block_size),
+      pool_bytes_(rounded(block_bytes_ * num_blocks, device_ ? row_bytes_ * block_size : kPageBytes)) {
+  if (device_) {
+    pools_ = device_memory_.emplace(device_, pool_bytes_ * num_pools_).data();
+    device_->fill(pools_, 0, pool_bytes_, pool_bytes_, num_pools_);
+  } else {
+    pools_ = pages_.emplace(pool_bytes_ * num_pools_, Pages::Size::kSmall).data();
+  }
+}
+
+void CachePools::copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to) {
+  copy_rows(block_table, from, to, 0, row_bytes_);
+  if (scale_bytes_ > 0) copy_rows(block_table, from, to, size_t(block_size_) * num_heads_ * row_bytes_, scale_bytes_);
+}
+
+// Rows of `width` bytes of a slot's heads, which begin at `first` in each block. In host memory a slot's heads follow
+// each other, on a device a head's slots.
+void CachePools::copy_rows(std::span<const int32_t> block_table, int32_t from, int32_t to, size_t first, size_t width) {
+  const auto place = [&](int32_t index, size_t slot_bytes) {
+    return block_table[index / block_size_] * block_bytes_ + first + index % block_size_ * slot_bytes;
+  };
+  if (device_) {
+    return device_->copy_strided(pools_ + place(to, width), pools_ + place(from, width), block_size_ * width, width,
+                                 num_heads_, pool_bytes_, num_pools_);
+  }
+  copy_bytes(place(from, num_heads_ * width), place(to, num_heads_ * width), num_heads_ * width);
+}
+
+void CachePools::copy_bytes(size_t source, size_t target, size_t num_bytes) {
+  if (device_) return device_->copy(pools_ + target, pools_ + source, pool_bytes_, num_bytes, num_pools_);
+  for (size_t pool = 0; pool < num_pools_; ++pool) {
+    std::memcpy(pools_ + pool * pool_bytes_ + target, pools_ + pool * pool_bytes_ + source, num_bytes);
+  }
+}
+
+void CachePools::fill(int32_t block_id, int byte) {
+  std::byte* const block = pools_ + block_id * block_bytes_;
+  if (device_) return device_->fill(block, byte, pool_bytes_, block_bytes_, num_pools_);
+  for (size_t pool = 0; pool < num_pools_; ++pool) std::memset(block + pool * pool_bytes_, byte, block_bytes_);
+}
+
+void CachePools::copy(int32_t from_block, int32_t to_block) {
+  copy_bytes(from_block * block_bytes_, to_block * block_bytes_, block_bytes_);
+}
+
+}  // namespace pilotfish
