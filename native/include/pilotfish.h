@@ -15,7 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef _WIN32
+#define PF_API __declspec(dllexport)
+#else
 #define PF_API __attribute__((visibility("default")))
+#endif
 #define PF_VERSION "0.1.0"
 #define PF_LEAST_TEMPERATURE 1e-37f /* a smaller one is greedy: its inverse would leave the numbers of a float */
 
@@ -330,6 +334,10 @@ PF_API const char* pf_last_error(void);
 /* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
  * PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
+/* The fastest kernels for this processor, which run unless PILOTFISH_CPU says otherwise. */
+PF_API const char* pf_best_cpu_kernels(void);
+/* The processor, as its maker calls it. */
+PF_API const char* pf_cpu_name(void);
 /* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU
  * quota of its control groups (a container's limit) is worth fewer. */
 PF_API int32_t pf_cpu_cores(void);
