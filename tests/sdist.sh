@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a source distribution into build/sdist and compares it with the checkout: all that a build reads is in it, so
-# that it builds as the checkout does.
+# that it builds as the checkout does. samples/build_wheels.sh makes its wheels from it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
