@@ -8,7 +8,8 @@
  * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched
  * on failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing
  * NULL does nothing. Threads may share an engine, whose calls and steps take turns; a request serves one thread at a
- * time, except pf_request_cancel(), which any thread may call. Nothing may use a handle that is being closed. */
+ * time, except pf_request_cancel(), which any thread may call. Nothing may use a handle that is being closed. Paths
+ * are UTF-8 on Windows and the file system's own bytes elsewhere. */
 #ifndef PILOTFISH_H
 #define PILOTFISH_H
 

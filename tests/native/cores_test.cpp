@@ -14,27 +14,25 @@ namespace {
 
 using pilotfish::platform::cpu_quota;
 
-// A file system in a folder of its own, with the files of /proc and /sys that a
-// quota is read from.
+// A file system in a folder of its own, with the files of /proc and /sys that a quota is read from.
 class FakeRoot {
-public:
-  explicit FakeRoot(const std::string &groups)
-      : path_(std::filesystem::temp_directory_path() /
-              ("pilotfish_cores_" + std::to_string(::getpid()))) {
+ public:
+  explicit FakeRoot(const std::string& groups)
+      : path_(std::filesystem::temp_directory_path() / ("pilotfish_cores_" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path_);
     write("proc/self/cgroup", groups);
   }
-  FakeRoot(FakeRoot &&) = delete;
+  FakeRoot(FakeRoot&&) = delete;
   ~FakeRoot() { std::filesystem::remove_all(path_); }
 
-  FakeRoot &write(const std::string &file, const std::string &text) {
+  FakeRoot& write(const std::string& file, const std::string& text) {
     std::filesystem::create_directories((path_ / file).parent_path());
     std::ofstream(path_ / file) << text;
     return *this;
   }
   std::optional<double> quota() const { return cpu_quota(path_); }
 
-private:
+ private:
   std::filesystem::path path_;
 };
 
@@ -45,8 +43,7 @@ void test_version_2() {
   CHECK_EQ(root.quota().has_value(), false);
   root.write("sys/fs/cgroup/user/app/cpu.max", "250000 100000\n");
   CHECK_EQ(root.quota().value_or(-1), 2.5);
-  root.write("sys/fs/cgroup/user/cpu.max",
-             "150000 100000\n"); // the group above allows less
+  root.write("sys/fs/cgroup/user/cpu.max", "150000 100000\n");  // the group above allows less
   CHECK_EQ(root.quota().value_or(-1), 1.5);
 }
 
@@ -59,27 +56,22 @@ void test_version_1() {
   CHECK_EQ(root.quota().value_or(-1), 0.5);
 }
 
-// A container sees its own group as the root of the hierarchy, while /proc
-// names it as the host does.
+// A container sees its own group as the root of the hierarchy, while /proc names it as the host does.
 void test_container() {
   FakeRoot root("3:cpu,cpuacct:/docker/0123\n0::/docker/0123\n");
-  root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n")
-      .write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n").write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   CHECK_EQ(root.quota().value_or(-1), 3.0);
 }
 
 void test_odd_files() {
-  for (const char *groups : {"", "nonsense\n", "0::\n", "a:b\n"})
-    CHECK_EQ(FakeRoot(groups).quota().has_value(), false);
+  for (const char* groups : {"", "nonsense\n", "0::\n", "a:b\n"}) CHECK_EQ(FakeRoot(groups).quota().has_value(), false);
   FakeRoot root("0::/\n");
-  for (const char *text :
-       {"", "x y\n", "100000\n", "100000 0\n", "-5 100000\n"}) {
-    CHECK_EQ(root.write("sys/fs/cgroup/cpu.max", text).quota().has_value(),
-             false);
+  for (const char* text : {"", "x y\n", "100000\n", "100000 0\n", "-5 100000\n"}) {
+    CHECK_EQ(root.write("sys/fs/cgroup/cpu.max", text).quota().has_value(), false);
   }
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   test_version_2();
