@@ -64,6 +64,16 @@ def cpu_kernels() -> str:
     return _text(name)
 
 
+def best_cpu_kernels() -> str:
+    """The fastest kernels for this processor, which run unless PILOTFISH_CPU says otherwise."""
+    return _text(lib.pf_best_cpu_kernels())
+
+
+def cpu_name() -> str:
+    """The processor, as its maker calls it."""
+    return _text(lib.pf_cpu_name())
+
+
 def cpu_cores() -> int:
     """Threads that an engine takes by default: physical cores, or fewer where a container's CPU quota is less."""
     return int(lib.pf_cpu_cores())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import _ffi
+from .operating_system import library_name, link_flags
 
 
 def library_path() -> Path:
-    """Path of the installed libpilotfish.so."""
-    return Path(_ffi.__file__).resolve().parent / "libpilotfish.so"
+    """Path of the installed library."""
+    return Path(_ffi.__file__).resolve().parent / library_name("pilotfish")
 
 
 def include_dir() -> Path:
@@ -19,5 +20,4 @@ def include_dir() -> Path:
 
 def compiler_flags() -> str:
     """Flags for a C compiler: header, library and the run path that finds it again."""
-    folder = library_path().parent
-    return f"-I{include_dir()} -L{folder} -Wl,-rpath,{folder} -lpilotfish"
+    return f"-I{include_dir()} {link_flags(library_path().parent, 'pilotfish')}"

@@ -5,15 +5,15 @@ A file lock says whether whoever makes such a folder is alive; what a killed pro
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from pilotfish.bindings.operating_system import exchange_paths, lock_file
 
 from .border import FULL
 from .errors import OptionError, OutputExistsError, OutputFullError
@@ -27,8 +27,6 @@ _LOCK, _PARTIAL, _OLD = ".lock", ".partial", ".old"
 _JOURNALS = f"*{JOURNAL}"
 _TOKEN_BYTES = 4  # of a name that no other process uses
 _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
-_CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM}  # the file system or the kernel does not know how
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux' renameat2
 
 
 def check_output(out: Path, *, overwrite: bool) -> None:
@@ -151,9 +149,9 @@ def _reserve(out: Path) -> tuple[Path, int]:
 
 def _lock(path: Path) -> int | None:
     """Takes the lock that a file stands for; None where another process has it or has just removed it."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)
         if os.path.samestat(os.fstat(lock), path.stat()):
             return lock
     except (BlockingIOError, FileNotFoundError):
@@ -222,13 +220,7 @@ def _replace(folder: Path, out: Path) -> None:
 
 
 def _exchange(folder: Path, out: Path) -> None:
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        _exchange_in_steps(folder, out)
-    elif rename(_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(out), _RENAME_EXCHANGE):
-        number = ctypes.get_errno()
-        if number not in _CANNOT_EXCHANGE:
-            raise OSError(number, os.strerror(number), str(out))
+    if not exchange_paths(folder, out):
         _exchange_in_steps(folder, out)
 
 

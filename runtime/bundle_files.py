@@ -11,6 +11,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from pilotfish.bindings.operating_system import is_file_name, open_file_itself
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,7 +30,7 @@ def open_bundle_file(folder: Path, name: str) -> int:
         NotABundleFileError: the name is a path, or no regular file of the bundle is there.
         OSError: it does not exist, or may not be read.
     """
-    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+    if not is_file_name(name):
         raise NotABundleFileError(f"{name!r} is not the name of a file in {folder}")
     path = folder / name
     target = path
@@ -40,7 +42,7 @@ def open_bundle_file(folder: Path, name: str) -> int:
                 "hub cache that they are in"
             )
     _require_regular(path, os.lstat(target))
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    descriptor = open_file_itself(target)
     try:
         _require_regular(path, os.fstat(descriptor))  # what took its place meanwhile
     except NotABundleFileError:

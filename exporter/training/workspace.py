@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
+from pilotfish.bindings.operating_system import lock_file
 from pilotfish.exporter.errors import OutputExistsError
 
 from .errors import ResumeError, TimeLimitReached, TrainingOptionError
@@ -123,7 +123,7 @@ def lock_folder(work: Path) -> TextIO:
         work.mkdir(parents=True, exist_ok=True)
         lock = (work / _LOCK).open("w", encoding="utf-8")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock.fileno())
     except BlockingIOError as error:
         lock.close()
         raise OutputExistsError(

@@ -81,7 +81,8 @@ if(PILOTFISH_GPU_TESTS)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
   endforeach()
   # The host's noise, to compare with.
-  target_sources(round_kernels_test PRIVATE src/sampling/shared_noise.cpp src/sampling/philox_lanes.cpp)
+  target_sources(round_kernels_test PRIVATE src/sampling/shared_noise.cpp src/sampling/philox_lanes.cpp
+                 src/base/x86_features.cpp)
   target_compile_options(round_kernels_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
   foreach(program engine_check batch_check)
     add_executable(${program} "${pilotfish_gpu_folder}/${program}.cpp")

@@ -10,6 +10,8 @@ set(pilotfish_engine_sources
   src/bundle/manifest_json.cpp
   src/bundle/manifest.cpp
   src/base/pages.cpp
+  src/base/x86_features.cpp
+  ${pilotfish_platform_sources}
   src/bundle/bundle_files.cpp
   src/bundle/protobuf.cpp
   src/bundle/graph_reader.cpp
@@ -95,8 +97,7 @@ set(pilotfish_engine_sources
   src/round/prompt.cpp
   src/round/device_outcome.cpp
   src/round/verify_on_device.cpp)
-# GCC 12 takes the undefined operands of its own AVX-512 intrinsics for uninitialised ones.
-set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
+set_source_files_properties(src/sampling/philox_lanes.cpp PROPERTIES COMPILE_OPTIONS "${pilotfish_gcc_avx512_warnings}")
 set_source_files_properties(src/sampling/row_math.cpp src/sampling/shared_noise.cpp PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi")
 
 set(pilotfish_engine_tests

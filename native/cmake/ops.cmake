@@ -20,9 +20,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(pilotfish_avx512_kernels cpu/attention_avx512.cpp cpu/linear_avx512.cpp)
   list(APPEND pilotfish_ops_sources ${pilotfish_avx2_kernels} ${pilotfish_avx512_kernels})
   set(pilotfish_avx2_flags -mavx2 -mfma -mf16c)
-  # GCC 12's own AVX-512 header reads a variable before it is set, on purpose (GCC bug 105593).
   set(pilotfish_avx512_flags ${pilotfish_avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
-    -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+    -mprefer-vector-width=512 ${pilotfish_gcc_avx512_warnings})
   set_source_files_properties(${pilotfish_avx2_kernels} PROPERTIES COMPILE_OPTIONS "${pilotfish_avx2_flags}")
   set_source_files_properties(${pilotfish_avx512_kernels} PROPERTIES COMPILE_OPTIONS "${pilotfish_avx512_flags}")
 endif()

@@ -1,5 +1,5 @@
 # The cffi module: its declarations are cut from pilotfish.h, so the header is the only place where the API is spelled.
-if(NOT Python_Development.SABIModule_FOUND)
+if(NOT Python_Development.SABIModule_FOUND AND NOT PILOTFISH_WINDOWS_PYTHON)
   message(FATAL_ERROR "Python's development headers are missing (Debian: python3-dev)")
 endif()
 
@@ -21,11 +21,24 @@ add_custom_command(
   DEPENDS "${ffi_dir}/pilotfish.cdef" "${ffi_dir}/prelude.c"
   VERBATIM)
 
-python_add_library(_ffi MODULE USE_SABI 3.10 WITH_SOABI "${ffi_dir}/_ffi.c")
+# Windows looks for the library beside the module by itself.
+if(PILOTFISH_WINDOWS_PYTHON)  # what samples/windows_python.py has made, for a build on another system
+  add_library(_ffi MODULE "${ffi_dir}/_ffi.c")
+  target_compile_definitions(_ffi PRIVATE Py_LIMITED_API=0x030A0000)
+  target_include_directories(_ffi SYSTEM PRIVATE "${PILOTFISH_WINDOWS_PYTHON}")
+  target_link_libraries(_ffi PRIVATE "${PILOTFISH_WINDOWS_PYTHON}/python3.lib")
+  set_target_properties(_ffi PROPERTIES PREFIX "" SUFFIX ".pyd")
+else()
+  python_add_library(_ffi MODULE USE_SABI 3.10 WITH_SOABI "${ffi_dir}/_ffi.c")
+endif()
 target_link_libraries(_ffi PRIVATE pilotfish)
-set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")
+if(APPLE)
+  set_target_properties(_ffi PROPERTIES INSTALL_RPATH "@loader_path")
+else()
+  set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")
+endif()
 
-install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings)
+install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings RUNTIME DESTINATION pilotfish/bindings)
 install(FILES "${ffi_header}" DESTINATION pilotfish/bindings/include)
 # Where optimum-cli looks for subcommands.
 install(FILES "${CMAKE_CURRENT_SOURCE_DIR}/../runtime/cli/optimum_command.py" DESTINATION optimum/commands/register

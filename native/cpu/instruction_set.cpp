@@ -4,22 +4,17 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/x86_features.h"
+
 namespace pilotfish {
-namespace {
 
 InstructionSet best_instruction_set() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vnni");
-  if (has_avx2 && has_avx512) return InstructionSet::kAvx512;
-  if (has_avx2) return InstructionSet::kAvx2;
-#endif
+  if (x86_features().avx512_vnni) return InstructionSet::kAvx512;
+  if (x86_features().avx2) return InstructionSet::kAvx2;
   return InstructionSet::kPortable;
 }
+
+namespace {
 
 InstructionSet select_instruction_set() {
   const InstructionSet best = best_instruction_set();

@@ -8,14 +8,19 @@
  * Every fallible function returns a pf_status: PF_OK or a negative code. Out parameters end in _out and are untouched
  * on failure. pf_last_error() explains the calling thread's last failure. Handles may be closed in any order; closing
  * NULL does nothing. Threads may share an engine, whose calls and steps take turns; a request serves one thread at a
- * time, except pf_request_cancel(), which any thread may call. Nothing may use a handle that is being closed. */
+ * time, except pf_request_cancel(), which any thread may call. Nothing may use a handle that is being closed. Paths
+ * are UTF-8 on Windows and the file system's own bytes elsewhere. */
 #ifndef PILOTFISH_H
 #define PILOTFISH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef _WIN32
+#define PF_API __declspec(dllexport)
+#else
 #define PF_API __attribute__((visibility("default")))
+#endif
 #define PF_VERSION "0.1.0"
 #define PF_LEAST_TEMPERATURE 1e-37f /* a smaller one is greedy: its inverse would leave the numbers of a float */
 
@@ -324,6 +329,10 @@ PF_API const char* pf_last_error(void);
 /* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
  * PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
+/* The fastest kernels for this processor, which run unless PILOTFISH_CPU says otherwise. */
+PF_API const char* pf_best_cpu_kernels(void);
+/* The processor, as its maker calls it. */
+PF_API const char* pf_cpu_name(void);
 /* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU
  * quota of its control groups (a container's limit) is worth fewer. */
 PF_API int32_t pf_cpu_cores(void);

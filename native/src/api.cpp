@@ -7,6 +7,8 @@
 
 #include "base/cores.h"
 #include "base/pages.h"
+#include "base/platform/processor.h"
+#include "base/platform/text.h"
 #include "base/status.h"
 #include "device/cuda_info.h"
 #include "engine/engine.h"
@@ -46,6 +48,13 @@ const char* pf_cpu_kernels(void) {
   return name;
 }
 
+const char* pf_best_cpu_kernels(void) { return pilotfish::instruction_set_name(pilotfish::best_instruction_set()); }
+
+const char* pf_cpu_name(void) {
+  static const std::string name = pilotfish::platform::processor_name();
+  return name.c_str();
+}
+
 int32_t pf_cpu_cores(void) {
   int32_t num_cores = 1;
   guard([&] { num_cores = pilotfish::num_usable_cores(); });
@@ -83,7 +92,8 @@ pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, p
     require(engine_out, "engine_out");
     // Before the weights come, and after ONNX Runtime has dropped what it read its graphs with.
     pilotfish::return_free_heap();
-    *engine_out = new pf_engine{std::make_shared<pilotfish::Engine>(bundle, *options)};
+    *engine_out =
+        new pf_engine{std::make_shared<pilotfish::Engine>(pilotfish::platform::path_of_text(bundle), *options)};
     pilotfish::return_free_heap();
   });
 }
@@ -104,7 +114,7 @@ pf_status pf_plan(const char* bundle, const pf_engine_options* options, pf_engin
     require(bundle, "bundle");
     require(options, "options");
     require(info_out, "info_out");
-    *info_out = pilotfish::Engine::plan(bundle, *options);
+    *info_out = pilotfish::Engine::plan(pilotfish::platform::path_of_text(bundle), *options);
   });
 }
 

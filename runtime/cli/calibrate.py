@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from pilotfish.bindings import InvalidArgumentError, Model
+from pilotfish.bindings.operating_system import cache_folder
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.files import why_not_writable
-from pilotfish.runtime.speculation import cache_folder
 
 from .arguments import Bundle, Json
 from .console import note_device, out, show, table, write_json

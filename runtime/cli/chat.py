@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pilotfish.bindings import ContextFullError, InvalidArgumentError, limits
+from pilotfish.bindings.operating_system import edit_input_lines
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.options import GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
@@ -127,8 +128,7 @@ def chat(
 
 def _talk(conversation: Conversation) -> None:
     """Input with a prompt sign and line editing, until the end of input. Ctrl-C only gives a new line."""
-    import readline  # noqa: F401, PLC0415 - importing it gives input() line editing, wanted on terminals only
-
+    edit_input_lines()
     note(_HELP)
     while _handle_one(conversation):
         pass

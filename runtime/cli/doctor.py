@@ -5,8 +5,10 @@ from __future__ import annotations
 import typer
 
 from pilotfish.bindings import PilotfishError, calls, library_path
+from pilotfish.bindings.operating_system import huge_pages, machine_memory
 from pilotfish.runtime.gpu import describe_gpus
-from pilotfish.runtime.machine import cpu_name, describe_cores, huge_pages, memory_bytes, package_versions
+from pilotfish.runtime.kernels import slow_kernels
+from pilotfish.runtime.machine import describe_cores, package_versions
 from pilotfish.runtime.memory import format_bytes
 from pilotfish.runtime.ort import ort_library
 
@@ -18,12 +20,13 @@ EXIT_INCOMPLETE = 2
 
 def doctor(json_file: Json = None) -> None:
     """Show what is installed; exit code 2 if nothing can run."""
+    memory = machine_memory()
     facts = {
         "libpilotfish": f"{calls.version()} {library_path()}",
-        "processor": cpu_name(),
+        "processor": calls.cpu_name(),
         "cores": describe_cores(),
         "CPU kernels": calls.cpu_kernels(),
-        "memory": f"{format_bytes(memory_bytes('MemAvailable'))} free of {format_bytes(memory_bytes('MemTotal'))}",
+        "memory": f"{format_bytes(memory.available)} free of {format_bytes(memory.total)}",
         "huge pages": huge_pages(),
     }
     problem = None
@@ -37,6 +40,8 @@ def doctor(json_file: Json = None) -> None:
     facts |= package_versions()
     out().print(table("pilotfish doctor", ("what", "found"), facts.items(), align="left"))
     write_json(json_file, facts)
+    if slow := slow_kernels():
+        note(f"warning: {slow}")
     if problem is not None:
         note(f"error: {problem}")
         raise typer.Exit(EXIT_INCOMPLETE)

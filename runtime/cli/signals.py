@@ -7,10 +7,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from pilotfish.bindings.operating_system import ENDING_SIGNALS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _EXIT_SIGNALLED = 128  # plus the signal's number: what shells report
 
 
@@ -22,11 +23,11 @@ def signals_exit() -> Iterator[None]:
     """
 
     def exit_once(number: int, _frame: object) -> NoReturn:
-        for other in _ENDING:  # `timeout` sends its signal twice: the second must not end the clean-up
+        for other in ENDING_SIGNALS:  # `timeout` sends its signal twice: the second must not end the clean-up
             signal.signal(other, signal.SIG_IGN)
         sys.exit(_EXIT_SIGNALLED + number)
 
-    taken = [number for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL]
+    taken = [number for number in ENDING_SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
     for number in taken:
         signal.signal(number, exit_once)
     try:

@@ -7,11 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "base/platform/processor.h"
 #include "check.h"
 
 namespace {
 
-using pilotfish::cpu_quota;
+using pilotfish::platform::cpu_quota;
 
 // A file system in a folder of its own, with the files of /proc and /sys that a quota is read from.
 class FakeRoot {

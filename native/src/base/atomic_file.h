@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/platform/files.h"
+
 namespace pilotfish {
 
 // Replaces the file by `content`, so that a reader, or a crash in between, sees either the old file or the new one.
@@ -24,10 +26,9 @@ class FileLock {
   // Throws PF_FILE_MISSING where it cannot be had within seconds.
   explicit FileLock(const std::filesystem::path& path);
   FileLock(FileLock&&) = delete;
-  ~FileLock();
 
  private:
-  int descriptor_;
+  const platform::File file_;
 };
 
 }  // namespace pilotfish

@@ -1,101 +1,16 @@
 #include "base/cores.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <set>
-#include <sstream>
-#include <string>
+#include <optional>
+
+#include "base/platform/processor.h"
 
 namespace pilotfish {
-namespace {
-
-int32_t num_physical_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-  std::set<std::string> cores;  // a core is known by the list of its siblings
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
-    std::string siblings;
-    if (!std::getline(file, siblings)) siblings = std::to_string(cpu);
-    cores.insert(siblings);
-  }
-  return cores.empty() ? 1 : static_cast<int32_t>(cores.size());
-}
-
-// quota / period; none where the quota is "max" or -1, or a file does not hold two positive numbers.
-std::optional<double> cores_of(const std::string& quota, const std::string& period) {
-  double quota_us = 0, period_us = 0;
-  std::istringstream(quota) >> quota_us;
-  std::istringstream(period) >> period_us;
-  if (!(quota_us > 0) || !(period_us > 0)) return std::nullopt;
-  return quota_us / period_us;
-}
-
-std::string read_word(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
-// The quota of one group's folder, in either version's files.
-std::optional<double> quota_of(const std::filesystem::path& folder) {
-  std::ifstream file(folder / "cpu.max");
-  std::string quota, period;
-  if (file >> quota >> period) return cores_of(quota, period);
-  return cores_of(read_word(folder / "cpu.cfs_quota_us"), read_word(folder / "cpu.cfs_period_us"));
-}
-
-// The smallest quota of a group and of those above it. Inside a container the group's path may be the host's, and the
-// hierarchy that is mounted begins at the container's own group: folders that do not exist have no quota.
-void take_smallest(const std::filesystem::path& hierarchy, std::filesystem::path group, std::optional<double>& least) {
-  while (true) {
-    const std::optional<double> quota = quota_of(hierarchy / group.relative_path());
-    if (quota) least = std::min(least.value_or(*quota), *quota);
-    if (!group.has_relative_path()) return;
-    group = group.parent_path();
-  }
-}
-
-bool names_cpu(const std::string& controllers) {
-  std::istringstream names(controllers);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name == "cpu") return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-std::optional<double> cpu_quota(const std::filesystem::path& root) {
-  std::optional<double> least;
-  const std::filesystem::path mounts = root / "sys/fs/cgroup";
-  std::ifstream groups(root / "proc/self/cgroup");
-  // A line is hierarchy:controllers:group; version 2 has no controllers.
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::filesystem::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      take_smallest(mounts, group, least);
-    } else if (names_cpu(controllers)) {
-      take_smallest(mounts / controllers, group, least);
-      take_smallest(mounts / "cpu", group, least);
-    }
-  }
-  return least;
-}
 
 int32_t num_usable_cores() {
-  const int32_t num_cores = num_physical_cores();
-  const std::optional<double> quota = cpu_quota();
+  const int32_t num_cores = platform::num_physical_cores();
+  const std::optional<double> quota = platform::cpu_quota();
   if (!quota || *quota >= num_cores) return num_cores;
   return std::max(1, static_cast<int32_t>(std::ceil(*quota)));
 }

@@ -1,11 +1,9 @@
 #include "base/pages.h"
 
-#include <malloc.h>
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <utility>
 
+#include "base/platform/pages.h"
 #include "base/status.h"
 
 namespace pilotfish {
@@ -17,16 +15,15 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 Pages::Pages(size_t num_bytes, Size size)
     : mapping_bytes_(num_bytes + (size == Size::kHuge ? kHugePageBytes : 1)), num_bytes_(num_bytes) {
-  void* mapping = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) {
+  mapping_ = static_cast<std::byte*>(platform::map_pages(mapping_bytes_));
+  if (!mapping_) {
     fail(PF_OUT_OF_MEMORY, "the system refused ", num_bytes,
          " bytes; a smaller max_context, num_sequences or bundle needs less");
   }
-  mapping_ = static_cast<std::byte*>(mapping);
   data_ = mapping_;
   if (size == Size::kHuge) {
     data_ += -reinterpret_cast<uintptr_t>(mapping_) % kHugePageBytes;
-    madvise(mapping_, mapping_bytes_, MADV_HUGEPAGE);  // a wish: a kernel without huge pages is only slower
+    platform::prefer_huge_pages(mapping_, mapping_bytes_);
   }
 }
 
@@ -37,13 +34,9 @@ Pages::Pages(Pages&& other) noexcept
       num_bytes_(other.num_bytes_) {}
 
 Pages::~Pages() {
-  if (mapping_) munmap(mapping_, mapping_bytes_);
+  if (mapping_) platform::unmap_pages(mapping_, mapping_bytes_);
 }
 
-void return_free_heap() noexcept {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
-}
+void return_free_heap() noexcept { platform::return_free_heap(); }
 
 }  // namespace pilotfish

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/x86_features.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -93,13 +95,6 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha_ni(uint32_t* state
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xF0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
-
-// CPUID leaf 7, EBX bit 29; this compiler's __builtin_cpu_supports does not know the name.
-bool has_sha_ni() {
-  uint32_t eax = 7, ebx = 0, ecx = 0, edx = 0;
-  __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-  return (ebx >> 29 & 1) != 0 && __builtin_cpu_supports("sse4.1");
-}
 #endif
 
 }  // namespace
@@ -108,8 +103,7 @@ Sha256::Sha256(Path path)
     : compress_(compress_portable),
       state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {
 #if defined(__x86_64__)
-  static const bool sha_ni = has_sha_ni();
-  if (path == Path::kFastest && sha_ni) compress_ = compress_sha_ni;
+  if (path == Path::kFastest && x86_features().sha) compress_ = compress_sha_ni;
 #else
   static_cast<void>(path);
 #endif

@@ -1,24 +1,31 @@
 #include "bundle/bundle_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <vector>
 
+#include "base/platform/text.h"
 #include "base/sha256.h"
 #include "base/status.h"
 
 namespace pilotfish {
 namespace {
 
+using platform::File;
+using platform::text_of_path;
+using FileType = std::filesystem::file_type;
+
 constexpr size_t kReadBytes = size_t{1} << 20;  // still in the second-level cache when it is hashed
 
-[[noreturn]] void fail_with_errno(const std::filesystem::path& path) {
-  fail(PF_FILE_MISSING, path.string(), ": ", std::strerror(errno));
+void check(const std::error_code& error, const std::filesystem::path& path) {
+  if (error) fail(PF_FILE_MISSING, text_of_path(path), ": ", error.message());
+}
+
+FileType type_at(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
+  check(error, path);
+  return found.type();
 }
 
 // `folder` is without links.
@@ -32,50 +39,49 @@ bool may_link_to(const std::filesystem::path& folder, const std::filesystem::pat
 
 // Where the file is that the path names or links to.
 std::filesystem::path resolve(const std::filesystem::path& path) {
-  struct stat found;
-  if (::lstat(path.c_str(), &found) != 0) fail_with_errno(path);
-  if (!S_ISLNK(found.st_mode)) return path;
+  if (type_at(path) != FileType::symlink) return path;
   std::error_code error;
   const std::filesystem::path target = std::filesystem::canonical(path, error);
-  if (error) fail(PF_FILE_MISSING, path.string(), ": ", error.message());
+  check(error, path);
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   if (!may_link_to(std::filesystem::canonical(folder), target)) {
-    fail(PF_BUNDLE_CORRUPT, path.string(), ": is a link to ", target.string(),
+    fail(PF_BUNDLE_CORRUPT, text_of_path(path), ": is a link to ", text_of_path(target),
          "; a bundle's files may link to files beside them and to the blobs of the hub cache that they are in");
   }
   return target;
 }
 
-void require_regular(const std::filesystem::path& path, const struct stat& found) {
-  if (S_ISREG(found.st_mode)) return;
-  const char* const kind = S_ISDIR(found.st_mode)    ? "a folder"
-                           : S_ISFIFO(found.st_mode) ? "a pipe"
-                           : S_ISSOCK(found.st_mode) ? "a socket"
-                                                     : "a device";
-  fail(PF_BUNDLE_CORRUPT, path.string(), ": is ", kind, ", not a file");
+void require_regular(const std::filesystem::path& path, FileType type) {
+  if (type == FileType::regular) return;
+  const char* const kind = type == FileType::directory ? "a folder"
+                           : type == FileType::fifo    ? "a pipe"
+                           : type == FileType::socket  ? "a socket"
+                                                       : "a device";
+  fail(PF_BUNDLE_CORRUPT, text_of_path(path), ": is ", kind, ", not a file");
 }
 
-int open_regular(const std::filesystem::path& path) {
+File open_regular(const std::filesystem::path& path) {
   const std::filesystem::path target = resolve(path);
-  struct stat found;
-  if (::lstat(target.c_str(), &found) != 0) fail_with_errno(path);
-  require_regular(path, found);
+  require_regular(path, type_at(target));
   // Whatever takes its place meanwhile does not make this wait, and is seen afterwards.
-  const int descriptor = ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (descriptor < 0) fail_with_errno(path);
-  return descriptor;
+  std::error_code error;
+  File file = File::open_to_read(target, platform::Links::kRefused, error);
+  check(error, path);
+  return file;
 }
 
-uint64_t size_of(const std::filesystem::path& path, int descriptor) {
-  struct stat found;
-  if (::fstat(descriptor, &found) != 0) fail_with_errno(path);
-  require_regular(path, found);
-  return static_cast<uint64_t>(found.st_size);
+uint64_t size_of(const std::filesystem::path& path, const File& file) {
+  std::error_code error;
+  const File::Facts found = file.facts(error);
+  check(error, path);
+  require_regular(path, found.type);
+  return found.num_bytes;
 }
 
 void check_size(const BundleFile& file, const FileEntry& entry) {
   if (file.num_bytes() != entry.num_bytes) {
-    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": expected ", entry.num_bytes, " bytes, found ", file.num_bytes());
+    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected ", entry.num_bytes, " bytes, found ",
+         file.num_bytes());
   }
 }
 
@@ -93,37 +99,30 @@ void read_and_hash(const BundleFile& file, const FileEntry& entry, const Place& 
   }
   const std::string found = hash.finish();
   if (found != entry.sha256) {
-    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": expected sha256 ", entry.sha256, ", found ", found);
+    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected sha256 ", entry.sha256, ", found ", found);
   }
 }
 
 }  // namespace
 
 BundleFile::BundleFile(const std::filesystem::path& folder, const std::string& name)
-    : path_(folder / name), descriptor_(open_regular(path_)), num_bytes_(0) {
-  try {
-    num_bytes_ = size_of(path_, descriptor_);
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
-
-BundleFile::~BundleFile() { ::close(descriptor_); }
+    : path_(folder / platform::path_of_text(name)), file_(open_regular(path_)), num_bytes_(size_of(path_, file_)) {}
 
 void BundleFile::read_exactly(std::byte* data, size_t num_bytes) const {
+  std::error_code error;
   while (num_bytes > 0) {
-    const ssize_t count = ::read(descriptor_, data, num_bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_with_errno(path_);
-    if (count == 0) fail(PF_BUNDLE_CORRUPT, path_.string(), ": ended ", num_bytes, " bytes early while being read");
+    const size_t count = file_.read(data, num_bytes, error);
+    check(error, path_);
+    if (count == 0) {
+      fail(PF_BUNDLE_CORRUPT, text_of_path(path_), ": ended ", num_bytes, " bytes early while being read");
+    }
     data += count;
     num_bytes -= count;
   }
 }
 
 std::filesystem::path resolved_file(const std::filesystem::path& folder, const std::string& name) {
-  return std::filesystem::canonical(resolve(folder / name));
+  return std::filesystem::canonical(resolve(folder / platform::path_of_text(name)));
 }
 
 void check_file(const std::filesystem::path& folder, const FileEntry& entry) {
@@ -135,7 +134,7 @@ void check_file(const std::filesystem::path& folder, const FileEntry& entry) {
 std::string read_checked(const std::filesystem::path& folder, const FileEntry& entry, uint64_t most_bytes) {
   const BundleFile file(folder, entry.file);
   if (entry.num_bytes > most_bytes) {
-    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": has ", entry.num_bytes, " bytes, at most ", most_bytes,
+    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": has ", entry.num_bytes, " bytes, at most ", most_bytes,
          " are allowed");
   }
   check_size(file, entry);

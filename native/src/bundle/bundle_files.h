@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/pages.h"
+#include "base/platform/files.h"
 #include "bundle/manifest.h"
 
 namespace pilotfish {
@@ -19,7 +20,6 @@ class BundleFile {
   // Throws PF_FILE_MISSING, or PF_BUNDLE_CORRUPT where it is no file of the bundle. `name` is a name, not a path.
   BundleFile(const std::filesystem::path& folder, const std::string& name);
   BundleFile(BundleFile&&) = delete;
-  ~BundleFile();
 
   const std::filesystem::path& path() const noexcept { return path_; }
   uint64_t num_bytes() const noexcept { return num_bytes_; }
@@ -28,8 +28,8 @@ class BundleFile {
 
  private:
   const std::filesystem::path path_;
-  int descriptor_;
-  uint64_t num_bytes_;
+  const platform::File file_;
+  const uint64_t num_bytes_;
 };
 
 // Where the file of that name is, its links followed: an absolute path. Throws what BundleFile throws.

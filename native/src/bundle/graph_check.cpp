@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/platform/text.h"
 #include "base/status.h"
 #include "bundle/bundle_files.h"
 #include "bundle/graph_operators.h"
@@ -222,7 +223,7 @@ void check_graph(const std::filesystem::path& path, std::string_view bytes, cons
   } catch (const GraphError& error) {
     std::string message = error.what();  // with names from the file
     std::ranges::replace_if(message, [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
-    fail(PF_BUNDLE_CORRUPT, path.string(), ": ", message);
+    fail(PF_BUNDLE_CORRUPT, platform::text_of_path(path), ": ", message);
   }
 }
 

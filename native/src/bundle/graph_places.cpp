@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "base/platform/text.h"
 #include "bundle/bundle_files.h"
 #include "bundle/protobuf.h"
 
@@ -57,7 +58,7 @@ std::string placed_entry(std::string_view entry, const Places& places, const std
   if (key != "location" || found == places.end()) return std::string(entry);
   std::string placed;
   append_bytes(placed, kKey, key);
-  append_bytes(placed, kValue, found->second.lexically_relative(cache).string());
+  append_bytes(placed, kValue, platform::text_of_path(found->second.lexically_relative(cache)));
   return placed;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "base/platform/text.h"
 #include "base/token_tree.h"
 #include "bundle/bundle_files.h"
 #include "bundle/manifest_json.h"
@@ -213,7 +214,7 @@ int32_t nesting_of(std::string_view text) noexcept {
 }
 
 Manifest parse(const Json& json, const std::filesystem::path& folder) {
-  const std::string where = (folder / "manifest.json").string();
+  const std::string where = platform::text_of_path(folder / "manifest.json");
   const Node root(json, where + ": manifest");
   const std::string format = root.text("format");
   if (format != "pilotfish-bundle") root.wrong("format", "\"pilotfish-bundle\"", format);
@@ -249,7 +250,7 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::filesystem::path& folder) {
-  const std::string where = (folder / "manifest.json").string();
+  const std::string where = platform::text_of_path(folder / "manifest.json");
   if (nesting_of(text) > kMostNesting) {
     fail(PF_BUNDLE_CORRUPT, where, ": is nested more than ", kMostNesting, " deep");
   }
@@ -298,13 +299,13 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   std::error_code error;
   const auto status = std::filesystem::symlink_status(folder / "manifest.json", error);
   if (!std::filesystem::exists(status)) {
-    fail(PF_FILE_MISSING, (folder / "manifest.json").string(), ": cannot be read; is ", folder.string(),
-         " a pilotfish bundle?");
+    fail(PF_FILE_MISSING, platform::text_of_path(folder / "manifest.json"), ": cannot be read; is ",
+         platform::text_of_path(folder), " a pilotfish bundle?");
   }
   const BundleFile file(folder, "manifest.json");
   if (file.num_bytes() > kMostManifestBytes) {
-    fail(PF_BUNDLE_CORRUPT, file.path().string(), ": has ", file.num_bytes(), " bytes, at most ", kMostManifestBytes,
-         " are allowed");
+    fail(PF_BUNDLE_CORRUPT, platform::text_of_path(file.path()), ": has ", file.num_bytes(), " bytes, at most ",
+         kMostManifestBytes, " are allowed");
   }
   std::string text(file.num_bytes(), '\0');
   file.read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size());

@@ -1,9 +1,8 @@
 #include "device/cuda_driver.h"
 
-#include <dlfcn.h>
-
 #include <array>
 
+#include "base/platform/library.h"
 #include "base/status.h"
 
 namespace pilotfish {
@@ -24,15 +23,16 @@ struct DriverApi {
 };
 
 template <typename Function>
-void find(void* library, const char* path, const char* symbol, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, symbol));
+void find(void* library, const std::string& path, const char* symbol, Function& function) {
+  function = reinterpret_cast<Function>(platform::find_symbol(library, symbol));
   if (!function) fail(PF_UNSUPPORTED, path, " is no NVIDIA driver: it has no ", symbol);
 }
 
-DriverApi load(const char* path) {
-  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+DriverApi load(const std::string& path) {
+  const auto [library, reason, lacks_memory] = platform::open_library(path);
+  if (lacks_memory) fail(PF_OUT_OF_MEMORY, "the NVIDIA driver cannot be opened: ", reason);
   if (!library) {
-    fail(PF_UNSUPPORTED, "there is no NVIDIA driver: ", dlerror(),
+    fail(PF_UNSUPPORTED, "there is no NVIDIA driver: ", reason,
          "; install one, or give the container access to the GPU; nvidia-smi shows when it is there");
   }
   DriverApi api{};
@@ -42,7 +42,6 @@ DriverApi load(const char* path) {
   find(library, path, "cuDeviceGet", api.device);
   find(library, path, "cuDeviceGetName", api.name);
   find(library, path, "cuDeviceGetAttribute", api.attribute);
-  dlclose(library);
   return api;
 }
 
@@ -65,7 +64,7 @@ CudaDriverDevice read_device(const DriverApi& api, int index) {
 
 }  // namespace
 
-CudaDriver read_cuda_driver(const char* library) {
+CudaDriver read_cuda_driver(const std::string& library) {
   const DriverApi api = load(library);
   check(api.init(0), "cuInit");
   CudaDriver driver{};

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/platform/library.h"
+
 namespace pilotfish {
 
 struct CudaDriverDevice {
@@ -20,7 +22,7 @@ struct CudaDriver {
 
 // Loads `library`, which stays loaded. Throws PF_UNSUPPORTED, naming what is missing and the remedy: there is no
 // driver, it cannot be started, or it sees no device.
-CudaDriver read_cuda_driver(const char* library = "libcuda.so.1");
+CudaDriver read_cuda_driver(const std::string& library = platform::cuda_driver_name());
 
 // "13.0" of 13000.
 std::string cuda_version_text(int32_t version);

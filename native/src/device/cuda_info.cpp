@@ -24,7 +24,7 @@ pf_cuda_info describe_cuda(int32_t index, bool measure) {
   const CudaDeviceInfo found = device->info();
   pf_cuda_info info{};
   info.struct_size = sizeof info;
-  info.num_devices = static_cast<int32_t>(read_cuda_driver(libraries.driver.c_str()).devices.size());
+  info.num_devices = static_cast<int32_t>(read_cuda_driver(libraries.driver).devices.size());
   info.compute_capability = found.compute_capability;
   info.num_multiprocessors = found.num_sms;
   info.driver_version = found.driver_version;

@@ -11,8 +11,8 @@
 namespace pilotfish {
 
 struct CudaLibraries {
-  std::string kernels;  // libpilotfish_cuda.so, beside this library
-  std::string driver;   // libcuda.so.1, wherever the system has it
+  std::string kernels;  // libpilotfish_cuda, beside this library
+  std::string driver;   // wherever the system has it
 };
 CudaLibraries default_cuda_libraries();
 

@@ -8,6 +8,7 @@
 
 #include "base/cores.h"
 #include "base/pass_limits.h"
+#include "base/platform/text.h"
 #include "base/status.h"
 #include "bundle/bundle_files.h"
 #include "device/cuda_library.h"
@@ -65,10 +66,11 @@ Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
   distribution.reserve(num_ids);
 }
 
+// Braces, for they say in which order: options are refused before the bundle is looked at.
 Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& options)
-    : Engine(read_manifest(bundle), resolved(options)) {}
+    : Engine{resolved(options), read_manifest(bundle)} {}
 
-Engine::Engine(Manifest manifest, const pf_engine_options& asked)
+Engine::Engine(const pf_engine_options& asked, Manifest manifest)
     : device_(open_device(asked)),
       plan_(plan_on(device_, manifest, asked)),
       options_(planned(asked, plan_)),
@@ -85,7 +87,8 @@ Engine::Engine(Manifest manifest, const pf_engine_options& asked)
   }
   sequences_.reserve(options_.num_sequences);
   if (options_.lookup_store) {
-    store_.emplace(options_.lookup_store, manifest.tokenizer.sha256, num_ids_, options_.lookup_store_bytes);
+    store_.emplace(platform::path_of_text(options_.lookup_store), manifest.tokenizer.sha256, num_ids_,
+                   options_.lookup_store_bytes);
   }
   costs_ = find_costs(manifest);
   if (device_round_) rehearse_rounds();

@@ -103,7 +103,7 @@ class Engine {
   };
 
  private:
-  Engine(Manifest manifest, const pf_engine_options& options);
+  Engine(const pf_engine_options& options, Manifest manifest);
 
   // They share one ONNX Runtime with its threads, and the device with its stream: what one enqueues follows what the
   // others did.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/pass_limits.h"
+#include "base/platform/text.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "engine/engine.h"
@@ -48,7 +49,7 @@ RoundCosts Engine::find_costs(const Manifest& manifest) {
     }
     return costs;
   }
-  const CalibrationFile file{options_.calibration_folder ? options_.calibration_folder : "",
+  const CalibrationFile file{platform::path_of_text(options_.calibration_folder ? options_.calibration_folder : ""),
                              key_of(manifest, options_, describe(device_), plan_.max_context)};
   if (options_.calibration == PF_CALIBRATION_KEPT) {
     std::optional<RoundCosts> kept = read_costs(file);

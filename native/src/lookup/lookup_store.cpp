@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/platform/text.h"
 #include "base/sha256.h"
 #include "base/status.h"
 
@@ -47,7 +48,7 @@ uint64_t LookupStore::num_bytes(uint64_t max_bytes) noexcept {
 
 std::span<const int32_t> LookupStore::read_ids(const std::string& content) {
   const std::string_view all(content);
-  const std::string name = path_.string();
+  const std::string name = platform::text_of_path(path_);
   if (!all.starts_with(kMagic) || all.size() < kHeaderBytes || (all.size() - kHeaderBytes) % sizeof(int32_t) != 0) {
     fail(PF_BUNDLE_CORRUPT, name,
          ": is no lookup store of this version, or cut short; name another file, or delete it");

@@ -1,12 +1,13 @@
 #include "model/ort.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 
+#include "base/platform/files.h"
+#include "base/platform/library.h"
+#include "base/platform/text.h"
 #include "base/status.h"
 #include "model/node_placement.h"
 #include "register.h"
@@ -17,18 +18,12 @@ namespace {
 constexpr const char* kOldestVersion = "1.22";
 
 const OrtApiBase* open_library(const std::string& path) {
-  // NODELETE: ONNX Runtime's threads and thread-local destructors may outlive the last engine.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) {
-    const std::string reason = dlerror();
-    // The loader gives no reason where there is no address space left for the library.
-    const bool has_no_space = reason.ends_with("failed to map segment from shared object");
-    if (has_no_space || ort_failure(reason) == PF_OUT_OF_MEMORY)
-      fail(PF_OUT_OF_MEMORY, "ONNX Runtime cannot be opened: ", reason);
-    fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", reason, "; pip install onnxruntime");
+  const platform::OpenedLibrary library = platform::open_library(path);
+  if (library.lacks_memory) fail(PF_OUT_OF_MEMORY, "ONNX Runtime cannot be opened: ", library.reason);
+  if (!library.handle) {
+    fail(PF_ORT_MISSING, "ONNX Runtime cannot be opened: ", library.reason, "; pip install onnxruntime");
   }
-  void* symbol = dlsym(library, "OrtGetApiBase");
-  dlclose(library);
+  void* const symbol = platform::find_symbol(library.handle, "OrtGetApiBase");
   if (!symbol) fail(PF_ORT_MISSING, path, " is not ONNX Runtime: it has no OrtGetApiBase");
   return reinterpret_cast<const OrtApiBase* (*)()>(symbol)();
 }
@@ -62,7 +57,7 @@ std::shared_ptr<Ort> Ort::open(const std::string& path) {
 
 Ort::Ort(const std::string& path) {
   // Its wheels report processes and sessions to Microsoft, from the environment's creation on (seen with 1.32.0).
-  setenv("ORT_DISABLE_TELEMETRY", "1", 0);
+  platform::set_default_variable("ORT_DISABLE_TELEMETRY", "1");
   const OrtApiBase* base = open_library(path);
   api_ = base->GetApi(kOrtApiVersion);
   if (!api_) {
@@ -171,7 +166,7 @@ OrtSessionPtr Ort::create_session(const PlacedGraph& graph, OrtSessionOptions* o
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.load_model_format", "ONNX"));
   // It checks where the references to the weights lead, and reads none: all are initializers of the options.
   check(ort_abi::AddSessionConfigEntry(api_, options, "session.model_external_initializers_file_folder_path",
-                                       graph.folder.c_str()));
+                                       platform::text_of_path(graph.folder).c_str()));
   OrtSession* session = nullptr;
   check(ort_abi::CreateSessionFromArray(api_, env_.get(), graph.bytes.data(), graph.bytes.size(), options, &session));
   return OrtSessionPtr(session, {api_});

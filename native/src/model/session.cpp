@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/platform/text.h"
 #include "device/chain_lengths.h"
 
 namespace pilotfish {
@@ -21,8 +22,8 @@ Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> dev
   }
   session_ = ort_->create_session(graph.placed, options.get());
   binding_ = ort_->create_binding(session_.get());
-  ports_.emplace(*ort_, session_.get(), graph.file.string());
-  if (device_) ort_->check_cuda_placement(session_.get(), graph.file.filename().string());
+  ports_.emplace(*ort_, session_.get(), platform::text_of_path(graph.file));
+  if (device_) ort_->check_cuda_placement(session_.get(), platform::text_of_path(graph.file.filename()));
 }
 
 OrtValuePtr Session::tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,

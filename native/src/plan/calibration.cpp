@@ -1,13 +1,13 @@
 #include "plan/calibration.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/platform/library.h"
+#include "base/platform/processor.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/token_tree.h"
@@ -115,18 +115,10 @@ struct SourceSeries {
   }
 };
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
-  }
-  return "unknown processor";
-}
-
 std::string library_hash() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&library_hash), &info) == 0 || !info.dli_fname) return PF_VERSION;
-  std::ifstream file(info.dli_fname, std::ios::binary);
+  const std::filesystem::path own = platform::file_of(reinterpret_cast<const void*>(&library_hash));
+  if (own.empty()) return PF_VERSION;
+  std::ifstream file(own, std::ios::binary);
   Sha256 hash;
   std::array<char, 1 << 16> bytes;
   while (file.read(bytes.data(), bytes.size()) || file.gcount() > 0) hash.update(bytes.data(), file.gcount());
@@ -172,7 +164,7 @@ std::filesystem::path CalibrationFile::path() const {
 }
 
 std::string describe_build_and_machine() {
-  return processor_name() + "; " + instruction_set_name(instruction_set()) + "; " + library_hash();
+  return platform::processor_name() + "; " + instruction_set_name(instruction_set()) + "; " + library_hash();
 }
 
 RoundCosts measure_costs(const TimedPasses& passes) {

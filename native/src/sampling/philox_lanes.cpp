@@ -1,5 +1,6 @@
 #include "sampling/philox_lanes.h"
 
+#include "base/x86_features.h"
 #include "sampling/random_stream.h"
 
 #ifdef __x86_64__
@@ -85,8 +86,8 @@ __attribute__((target("avx2"))) void run_avx2(PhiloxLanes& lanes, std::array<uin
 
 void run_philox(PhiloxLanes& lanes, std::array<uint32_t, 2> key) noexcept {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f")) return run_avx512(lanes, key);
-  if (__builtin_cpu_supports("avx2")) return run_avx2(lanes, key);
+  if (x86_features().avx512) return run_avx512(lanes, key);
+  if (x86_features().avx2) return run_avx2(lanes, key);
 #endif
   run_portable(lanes, key);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/x86_features.h"
 #include "sampling/row_math.h"
 
 #ifdef __x86_64__
@@ -57,7 +58,7 @@ __attribute__((target("avx512f,popcnt"))) size_t select_avx512(std::span<const f
 size_t select_at_least(std::span<const float> row, std::span<const float> peaks, float least, int32_t* ids,
                        float* values) {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f")) return select_avx512(row, peaks, least, ids, values);
+  if (x86_features().avx512) return select_avx512(row, peaks, least, ids, values);
 #endif
   return select_portable(row, peaks, least, ids, values);
 }

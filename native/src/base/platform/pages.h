@@ -1,0 +1,17 @@
+// Memory straight from the system.
+#pragma once
+
+#include <cstddef>
+
+namespace pilotfish::platform {
+
+// Anonymous pages, zero and resident only where they were touched; nullptr where the system refuses them.
+void* map_pages(size_t num_bytes) noexcept;
+void unmap_pages(void* pages, size_t num_bytes) noexcept;
+// A wish: a system without huge pages is only slower.
+void prefer_huge_pages(void* pages, size_t num_bytes) noexcept;
+
+// Gives the system back what malloc keeps of freed memory, where it can.
+void return_free_heap() noexcept;
+
+}  // namespace pilotfish::platform

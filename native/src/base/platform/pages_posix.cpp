@@ -1,0 +1,30 @@
+#include <sys/mman.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "base/platform/pages.h"
+
+namespace pilotfish::platform {
+
+void* map_pages(size_t num_bytes) noexcept {
+  void* const pages = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+  return pages == MAP_FAILED ? nullptr : pages;
+}
+
+void unmap_pages(void* pages, size_t num_bytes) noexcept { munmap(pages, num_bytes); }
+
+void prefer_huge_pages([[maybe_unused]] void* pages, [[maybe_unused]] size_t num_bytes) noexcept {
+#ifdef MADV_HUGEPAGE
+  madvise(pages, num_bytes, MADV_HUGEPAGE);
+#endif
+}
+
+void return_free_heap() noexcept {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace pilotfish::platform
