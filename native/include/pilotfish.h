@@ -327,8 +327,8 @@ typedef struct {
 PF_API const char* pf_version(void);
 /* Message of this thread's last failure; valid until its next failing call. Owned by the library. */
 PF_API const char* pf_last_error(void);
-/* Instruction set whose kernels run here: "avx512vnni", "avx2" or "portable". Static. NULL if the environment variable
- * PILOTFISH_CPU asks for a set that is not here. */
+/* Instruction set whose kernels run here: "avx512vnni", "avx2", "i8mm", "dotprod", "neon" or "portable". Static. NULL if
+ * the environment variable PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
 /* Threads of a pass where num_threads is 0: the physical cores that this process may run on, or fewer where the CPU
  * quota of its control groups (a container's limit) is worth fewer. */

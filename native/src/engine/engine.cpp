@@ -65,7 +65,10 @@ Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
 }
 
 Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& options)
-    : Engine(read_manifest(bundle), resolved(options)) {}
+    : Engine(resolved(options), bundle) {}
+
+Engine::Engine(pf_engine_options resolved, const std::filesystem::path& bundle)
+    : Engine(read_manifest(bundle), resolved) {}
 
 Engine::Engine(Manifest manifest, const pf_engine_options& asked)
     : device_(open_device(asked)),

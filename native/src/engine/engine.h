@@ -102,6 +102,8 @@ class Engine {
   };
 
  private:
+  // Options are checked before the bundle is looked at.
+  Engine(pf_engine_options resolved, const std::filesystem::path& bundle);
   Engine(Manifest manifest, const pf_engine_options& options);
 
   // They share one ONNX Runtime with its threads, and the device with its stream: what one enqueues follows what the
