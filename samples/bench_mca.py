@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROWS = (1, 2, 4, 8)
+OLDEST_LLVM = 19
 BLOCK_PRODUCTS = 16 * 32  # multiply-adds of a block and a row
 ARM_CORES = ("cortex-a55", "neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2")
 # Each set's source file, the struct that has the loop, the cores whose instructions it has.
@@ -111,7 +112,6 @@ def report(folder: Path, mca: str) -> list[dict[str, object]]:
                 loop = loop_of(text, struct, rows)
                 if not loop:
                     continue
-                # A block's loop may be unrolled to a group of two: the products are counted by the scalings' loads.
                 found = simulate(mca, triple, core, loop, rows * BLOCK_PRODUCTS)
                 results.append({"kernel": source, "core": core, "rows": rows, "instructions": len(loop),
                                 "simulated": round(found.simulated, 1), "bound": round(found.bound, 1)})  # fmt: skip
@@ -128,8 +128,8 @@ def main() -> None:
     options = parser.parse_args()
     version = subprocess.run([options.mca, "--version"], check=True, capture_output=True, text=True).stdout
     number = re.search(r"LLVM version (\d+)", version)
-    if number is None or int(number[1]) < 19:
-        parser.error(f"{options.mca} is not LLVM 19 or newer: {version.strip().splitlines()[0]}")
+    if number is None or int(number[1]) < OLDEST_LLVM:
+        parser.error(f"{options.mca} is not LLVM {OLDEST_LLVM} or newer: {version.strip().splitlines()[0]}")
     print(json.dumps(report(options.folder, options.mca)))
 
 
