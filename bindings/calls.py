@@ -53,7 +53,9 @@ def header_version() -> str:
 
 
 def cpu_kernels() -> str:
-    """Instruction set whose kernels run on this machine: "avx512vnni", "avx2" or "portable".
+    """Instruction set whose kernels run on this machine.
+
+    "avx512vnni", "avx2" or "portable"; on 64-bit Arm "i8mm", "dotprod", "neon" or "portable".
 
     Raises:
         InvalidArgumentError: the environment variable PILOTFISH_CPU asks for one that this machine lacks.

@@ -33,6 +33,12 @@ if(PILOTFISH_SANITIZE)
 endif()
 add_test(NAME header_test COMMAND header_test)
 
+# Not a test: prints digests of a bundle's logits and tokens, which tests/aarch64.sh compares.
+add_executable(bundle_digest EXCLUDE_FROM_ALL "${pilotfish_test_folder}/bundle_digest.c")
+set_target_properties(bundle_digest PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_compile_options(bundle_digest PRIVATE -Wall -Wextra -pedantic -Werror)
+target_link_libraries(bundle_digest PRIVATE pilotfish)
+
 # Not a test: prints what choosing a token takes.
 add_executable(sampler_bench "${pilotfish_test_folder}/sampler_bench.cpp")
 target_link_libraries(sampler_bench PRIVATE pilotfish_objects)

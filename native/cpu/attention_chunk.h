@@ -9,6 +9,8 @@
 #include "simd.h"
 #if defined(__AVX2__)
 #include "transpose_avx2.h"
+#elif defined(PILOTFISH_NEON)
+#include "transpose_neon.h"
 #endif
 
 namespace pilotfish::PILOTFISH_SIMD {
@@ -133,7 +135,7 @@ inline void load_keys(const void* pool, const ChunkAddresses& chunk, int64_t hea
   alignas(64) float scales[kChunkKeys];
   for (int64_t key = 0; key < kChunkKeys; ++key) scales[key] = row_scale<kType>(pool, chunk.scale_at[key]);
   int64_t done = 0;
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(PILOTFISH_NEON)
   if constexpr (kType != CacheType::kF32) {
     for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
       transpose(keys + done, chunk.at, [&](int64_t column, const typename Element::Stored* elements) {

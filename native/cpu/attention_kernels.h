@@ -85,6 +85,9 @@ extern const AttentionKernels kAttentionKernels;
 namespace avx2 {
 extern const AttentionKernels kAttentionKernels;
 }
+namespace neon {
+extern const AttentionKernels kAttentionKernels;
+}
 namespace portable {
 extern const AttentionKernels kAttentionKernels;
 }

@@ -23,6 +23,13 @@ const LinearKernels& linear_kernels() {
       return avx512::kLinearKernels;
     case InstructionSet::kAvx2:
       return avx2::kLinearKernels;
+#elif defined(__aarch64__)
+    case InstructionSet::kI8mm:
+      return i8mm::kLinearKernels;
+    case InstructionSet::kDotprod:
+      return dotprod::kLinearKernels;
+    case InstructionSet::kNeon:
+      return neon::kLinearKernels;
 #endif
     default:
       return portable::kLinearKernels;

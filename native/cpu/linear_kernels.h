@@ -32,6 +32,15 @@ extern const LinearKernels kLinearKernels;
 namespace avx2 {
 extern const LinearKernels kLinearKernels;
 }
+namespace neon {
+extern const LinearKernels kLinearKernels;
+}
+namespace dotprod {
+extern const LinearKernels kLinearKernels;
+}
+namespace i8mm {
+extern const LinearKernels kLinearKernels;
+}
 namespace portable {
 extern const LinearKernels kLinearKernels;
 }

@@ -23,6 +23,11 @@ const AttentionKernels& attention_kernels() {
       return avx512::kAttentionKernels;
     case InstructionSet::kAvx2:
       return avx2::kAttentionKernels;
+#elif defined(__aarch64__)
+    case InstructionSet::kI8mm:
+    case InstructionSet::kDotprod:
+    case InstructionSet::kNeon:
+      return neon::kAttentionKernels;
 #endif
     default:
       return portable::kAttentionKernels;

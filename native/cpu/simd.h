@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__AVX512VNNI__)
+#if defined(PILOTFISH_NEON)  // a source file names one of the sets of NEON: neon, dotprod or i8mm
+#define PILOTFISH_SIMD PILOTFISH_NEON
+#include "simd_neon.h"
+#elif defined(__AVX512VNNI__)
 #define PILOTFISH_SIMD avx512
 #include "simd_avx512.h"
 #elif defined(__AVX2__)

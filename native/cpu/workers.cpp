@@ -9,6 +9,8 @@ namespace {
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // waits about as long as x86 does; `yield` does not wait at all on most cores
 #else
   std::this_thread::yield();
 #endif

@@ -32,7 +32,7 @@ def test_only_the_api_is_exported() -> None:
 
 
 def test_kernels_are_named() -> None:
-    assert calls.cpu_kernels() in ("avx512vnni", "avx2", "portable")
+    assert calls.cpu_kernels() in ("avx512vnni", "avx2", "i8mm", "dotprod", "neon", "portable")
 
 
 def test_cores_are_counted() -> None:

@@ -81,7 +81,7 @@ def test_doctor_names_what_will_be_used(cli: CommandLine) -> None:
     finished = cli("doctor", "--json", "-")
     assert finished.exit_code == 0
     facts = json.loads(finished.out.splitlines()[-1])
-    assert facts["CPU kernels"] in ("avx512vnni", "avx2", "portable")
+    assert facts["CPU kernels"] in ("avx512vnni", "avx2", "i8mm", "dotprod", "neon", "portable")
     assert "libonnxruntime.so" in facts["ONNX Runtime"]
     assert "CUDA provider" in facts
 

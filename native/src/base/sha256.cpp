@@ -4,10 +4,13 @@
 #include <bit>
 #include <cstring>
 
+#include "base/platform/processor.h"
 #include "base/x86_features.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace pilotfish {
@@ -95,6 +98,32 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compress_sha_ni(uint32_t* state
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xF0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
+#elif defined(__aarch64__)
+// The instructions keep the state as {A,B,C,D} and {E,F,G,H} and do four rounds at a time; message words move through
+// four registers that sha256su0 and sha256su1 extend.
+__attribute__((target("+crypto"))) void compress_sha2(uint32_t* state, const uint8_t* blocks, size_t num_blocks) {
+  uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4);
+  for (; num_blocks > 0; --num_blocks, blocks += 64) {
+    const uint32x4_t abcd_before = abcd, efgh_before = efgh;
+    uint32x4_t words[4];
+    for (int i = 0; i < 4; ++i) words[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(blocks + 16 * i)));
+#pragma GCC unroll 16
+    for (int quad = 0; quad < 16; ++quad) {
+      const uint32x4_t sum = vaddq_u32(words[quad & 3], vld1q_u32(kRound + 4 * quad));
+      const uint32x4_t abcd_now = abcd;
+      abcd = vsha256hq_u32(abcd, efgh, sum);
+      efgh = vsha256h2q_u32(efgh, abcd_now, sum);
+      if (quad < 12) {  // words 16 + 4 quad .. of the schedule take the place of the ones just used
+        const uint32x4_t extended = vsha256su0q_u32(words[quad & 3], words[(quad + 1) & 3]);
+        words[quad & 3] = vsha256su1q_u32(extended, words[(quad + 2) & 3], words[(quad + 3) & 3]);
+      }
+    }
+    abcd = vaddq_u32(abcd, abcd_before);
+    efgh = vaddq_u32(efgh, efgh_before);
+  }
+  vst1q_u32(state, abcd);
+  vst1q_u32(state + 4, efgh);
+}
 #endif
 
 }  // namespace
@@ -104,6 +133,9 @@ Sha256::Sha256(Path path)
       state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {
 #if defined(__x86_64__)
   if (path == Path::kFastest && x86_features().sha) compress_ = compress_sha_ni;
+#elif defined(__aarch64__)
+  static const bool sha2 = platform::arm_features().sha2;
+  if (path == Path::kFastest && sha2) compress_ = compress_sha2;
 #else
   static_cast<void>(path);
 #endif

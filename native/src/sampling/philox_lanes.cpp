@@ -5,6 +5,8 @@
 
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace pilotfish {
@@ -80,6 +82,42 @@ __attribute__((target("avx2"))) void run_avx2(PhiloxLanes& lanes, std::array<uin
     }
   }
 }
+#elif defined(__aarch64__)
+// The upper halves of the 64-bit products of four lanes; the lower ones to `low`.
+inline uint32x4_t multiply(uint32x4_t lanes, uint32_t factor, uint32x4_t& low) {
+  const uint32x4_t first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(lanes), factor));
+  const uint32x4_t second = vreinterpretq_u32_u64(vmull_high_n_u32(lanes, factor));
+  low = vuzp1q_u32(first, second);
+  return vuzp2q_u32(first, second);
+}
+
+void run_neon(PhiloxLanes& lanes, std::array<uint32_t, 2> key) noexcept {
+  constexpr size_t kVectors = kPhiloxLanes / 4;
+  uint32x4_t a[kVectors], b[kVectors], c[kVectors], d[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) {
+    a[v] = vdupq_n_u32(lanes.first);
+    b[v] = vdupq_n_u32(lanes.second);
+    c[v] = vld1q_u32(&lanes.thirds[4 * v]);
+    d[v] = vdupq_n_u32(0);
+  }
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      uint32x4_t first, second;
+      const uint32x4_t first_high = multiply(a[v], kPhiloxFactors[0], first);
+      const uint32x4_t second_high = multiply(c[v], kPhiloxFactors[1], second);
+      a[v] = veorq_u32(second_high, veorq_u32(b[v], vdupq_n_u32(key[0])));
+      b[v] = second;
+      c[v] = veorq_u32(first_high, veorq_u32(d[v], vdupq_n_u32(key[1])));
+      d[v] = first;
+    }
+    key[0] += kPhiloxSteps[0];
+    key[1] += kPhiloxSteps[1];
+  }
+  for (size_t v = 0; v < kVectors; ++v) {
+    const uint32x4_t words[4] = {a[v], b[v], c[v], d[v]};
+    for (size_t word = 0; word < 4; ++word) vst1q_u32(&lanes.words[word][4 * v], words[word]);
+  }
+}
 #endif
 
 }  // namespace
@@ -88,6 +126,8 @@ void run_philox(PhiloxLanes& lanes, std::array<uint32_t, 2> key) noexcept {
 #ifdef __x86_64__
   if (x86_features().avx512) return run_avx512(lanes, key);
   if (x86_features().avx2) return run_avx2(lanes, key);
+#elif defined(__aarch64__)
+  return run_neon(lanes, key);
 #endif
   run_portable(lanes, key);
 }

@@ -7,6 +7,8 @@
 
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace pilotfish {
@@ -51,6 +53,31 @@ __attribute__((target("avx512f,popcnt"))) size_t select_avx512(std::span<const f
   }
   return count;
 }
+#elif defined(__aarch64__)
+// Of the few blocks that hold a large element most groups of 16 have none: those take four comparisons.
+size_t select_neon(std::span<const float> row, std::span<const float> peaks, float least, int32_t* ids, float* values) {
+  constexpr size_t kLanes = 16;
+  const float32x4_t bound = vdupq_n_f32(least);
+  size_t count = 0;
+  for (size_t block = 0; block < peaks.size(); ++block) {
+    if (!(peaks[block] >= least)) continue;
+    const size_t end = std::min(row.size(), (block + 1) * kPeakBlock);
+    for (size_t i = block * kPeakBlock; i < end; i += kLanes) {
+      const size_t group_end = std::min(end, i + kLanes);
+      if (group_end - i == kLanes) {
+        uint32x4_t found = vdupq_n_u32(0);
+        for (size_t j = i; j < group_end; j += 4) found = vorrq_u32(found, vcgeq_f32(vld1q_f32(&row[j]), bound));
+        if (vmaxvq_u32(found) == 0) continue;
+      }
+      for (size_t j = i; j < group_end; ++j) {
+        ids[count] = static_cast<int32_t>(j);
+        values[count] = row[j];
+        count += row[j] >= least ? 1 : 0;
+      }
+    }
+  }
+  return count;
+}
 #endif
 
 }  // namespace
@@ -59,6 +86,8 @@ size_t select_at_least(std::span<const float> row, std::span<const float> peaks,
                        float* values) {
 #ifdef __x86_64__
   if (x86_features().avx512) return select_avx512(row, peaks, least, ids, values);
+#elif defined(__aarch64__)
+  return select_neon(row, peaks, least, ids, values);
 #endif
   return select_portable(row, peaks, least, ids, values);
 }

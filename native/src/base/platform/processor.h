@@ -19,4 +19,13 @@ int32_t num_physical_cores();
 // version 1 (cpu.cfs_quota_us). `root` is "/" but in tests.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
+// What a 64-bit Arm processor has beyond NEON, as the system says; nothing on other processors.
+struct ArmFeatures {
+  bool dotprod = false;
+  bool i8mm = false;
+  bool sha2 = false;
+};
+
+ArmFeatures arm_features() noexcept;
+
 }  // namespace pilotfish::platform

@@ -1,4 +1,7 @@
 #include <sched.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
 #include <fstream>
@@ -101,6 +104,18 @@ std::optional<double> cpu_quota(const std::filesystem::path& root) {
     }
   }
   return least;
+}
+
+ArmFeatures arm_features() noexcept {
+#if defined(__aarch64__)
+  // Bits of Linux' interface for 64-bit Arm; older headers lack the names.
+  constexpr unsigned long kSha2 = 1ul << 6, kDotprod = 1ul << 20;  // of AT_HWCAP
+  constexpr unsigned long kI8mm = 1ul << 13;                       // of AT_HWCAP2
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  return {.dotprod = (first & kDotprod) != 0, .i8mm = (second & kI8mm) != 0, .sha2 = (first & kSha2) != 0};
+#else
+  return {};
+#endif
 }
 
 }  // namespace pilotfish::platform

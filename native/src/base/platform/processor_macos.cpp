@@ -30,4 +30,11 @@ int32_t num_physical_cores() {
 
 std::optional<double> cpu_quota(const std::filesystem::path&) { return std::nullopt; }
 
+ArmFeatures arm_features() noexcept {
+  const auto has = [](const char* name) { return read_number(name).value_or(0) != 0; };
+  return {.dotprod = has("hw.optional.arm.FEAT_DotProd"),
+          .i8mm = has("hw.optional.arm.FEAT_I8MM"),
+          .sha2 = has("hw.optional.arm.FEAT_SHA256")};
+}
+
 }  // namespace pilotfish::platform

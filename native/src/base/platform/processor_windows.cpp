@@ -30,4 +30,6 @@ int32_t num_physical_cores() {
 
 std::optional<double> cpu_quota(const std::filesystem::path&) { return std::nullopt; }
 
+ArmFeatures arm_features() noexcept { return {}; }  // only x86-64 is built for Windows
+
 }  // namespace pilotfish::platform

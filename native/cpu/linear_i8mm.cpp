@@ -1,0 +1,11 @@
+// `linear` for i8mm.
+#define PILOTFISH_NEON i8mm
+
+#include "dot_i8mm.h"
+#include "linear_multiply.h"
+
+namespace pilotfish::i8mm {
+
+const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+
+}  // namespace pilotfish::i8mm
