@@ -326,8 +326,8 @@ typedef struct {
 PF_API const char* pf_version(void);
 /* Message of this thread's last failure; valid until its next failing call. Owned by the library. */
 PF_API const char* pf_last_error(void);
-/* Instruction set whose kernels run here: "avx512vnni", "avx2", "i8mm", "dotprod", "neon" or "portable". Static. NULL if
- * the environment variable PILOTFISH_CPU asks for a set that is not here. */
+/* Instruction set whose kernels run here: "avx512vnni", "avx2", "i8mm", "dotprod", "neon" or "portable". Static. NULL
+ * if the environment variable PILOTFISH_CPU asks for a set that is not here. */
 PF_API const char* pf_cpu_kernels(void);
 /* The fastest kernels for this processor, which run unless PILOTFISH_CPU says otherwise. */
 PF_API const char* pf_best_cpu_kernels(void);
