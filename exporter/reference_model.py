@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from . import own_alibi
 from .packing import separate, unpack
 from .passes import PackedWeight, Plan
 from .trace import computed_buffers, first_names, new_model
@@ -64,8 +65,9 @@ def _keep_stream(streams: list[Array]) -> Callable[..., None]:
 
 
 def attention_for_reference(config: PretrainedConfig) -> str:
-    """The attention of transformers that computes all that the configuration says; sdpa knows no softcap."""
-    return "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
+    """The attention of transformers that computes all that the configuration says; sdpa knows no softcap, no ALiBi."""
+    is_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type in own_alibi.MODEL_TYPES
+    return "eager" if is_eager else "sdpa"
 
 
 def stream_readers(model: PreTrainedModel) -> list[torch.nn.Module]:
