@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pilotfish.bindings import ContextFullError, EngineInfo, Model, calls, limits
+from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
 
 from .admission import Admission
 from .async_stream import AsyncTokenStream
