@@ -157,12 +157,16 @@ def round_from(decision: Decision, *, num_tokens: int) -> Round:
 
 def never_begun(num_prompt_tokens: int) -> Result:
     """Of a generation that was cancelled while it waited for room."""
-    counters = dict.fromkeys(("num_new_tokens", "num_rounds", "num_drafted", "num_accepted"), 0)
-    times = dict.fromkeys(("prefill_seconds", "draft_seconds", "verify_seconds", "other_seconds"), 0.0)
     stats = Stats(
-        num_prompt_tokens,
-        **counters,
-        **times,
+        num_prompt_tokens=num_prompt_tokens,
+        num_new_tokens=0,
+        num_rounds=0,
+        num_drafted=0,
+        num_accepted=0,
+        prefill_seconds=0.0,
+        draft_seconds=0.0,
+        verify_seconds=0.0,
+        other_seconds=0.0,
         num_prefilled_target=0,
         num_prefilled_draft=0,
         seed=0,

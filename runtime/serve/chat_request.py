@@ -100,7 +100,7 @@ def _splits_reasoning(fields: Fields) -> bool:
     wanted = fields.take("reasoning_format")
     if wanted not in (None, "auto", "none"):
         raise fields.refusal("reasoning_format", wanted, "auto or none")
-    return wanted != "none"
+    return bool(wanted != "none")
 
 
 def _logprobs(fields: Fields) -> dict[str, Any]:
