@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from pilotfish.exporter.contract import BLOCK_COLUMNS
+
 from .match import static_shape
 from .structure import Structures, without_axes
 
@@ -102,11 +104,13 @@ class Plan:
     ) -> PackedWeight:
         """Plans a packed matrix; the same rows of the same source in the same format are stored once.
 
-        stored_as: a format instead of the role's.
+        stored_as: a format instead of the role's. A matrix narrower than a block of the int formats is f16.
         """
         names = tuple(str(source.name) for source in sources)
         format_name = stored_as or self.formats.of(role, names)
         shapes = [self.shape(source)[::-1] if transposed else self.shape(source) for source in names]
+        if shapes[0][1] < BLOCK_COLUMNS and format_name.startswith("int"):
+            format_name = "f16"  # not even one block
         kept = rows if self.logit_ids is None or role != "lm_head" else self.logit_ids
         num_rows = sum(shape[0] for shape in shapes) if kept is None else len(kept)
         planned = PackedWeight(
