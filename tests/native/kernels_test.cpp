@@ -150,8 +150,22 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
   const auto qkv = numbers.make(kSlots * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim, 2);
   const auto cos = numbers.make(kSlots * shape.rotary_dim / 2, 1), sin = numbers.make(kSlots * shape.rotary_dim / 2, 1);
   const auto norm = numbers.make(shape.head_dim, 1);
-  const AttentionRows rows{kSlots,  1,       0,          qkv.data(), positions.data(), nullptr,     nullptr,
-                           nullptr, nullptr, cos.data(), sin.data(), norm.data(),      norm.data(), nullptr};
+  const auto slopes = numbers.make(shape.num_heads, 1);
+  const AttentionRows rows{.num_rows = kSlots,
+                           .num_seqs = 1,
+                           .max_blocks = 0,
+                           .qkv = qkv.data(),
+                           .position_ids = positions.data(),
+                           .seq_starts = nullptr,
+                           .context_lens = nullptr,
+                           .block_table = nullptr,
+                           .tree_mask = nullptr,
+                           .cos = cos.data(),
+                           .sin = sin.data(),
+                           .q_norm = norm.data(),
+                           .k_norm = norm.data(),
+                           .slopes = nullptr,
+                           .out = nullptr};
   std::vector<float> queries(static_cast<size_t>(kSlots * shape.num_heads * shape.head_dim));
   for (int64_t row = 0; row < kSlots; ++row) {
     const int64_t slot = blocks[static_cast<size_t>(row / kBlockSize)] * kBlockSize + row % kBlockSize;
@@ -167,8 +181,14 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
   std::vector<float> scratch(static_cast<size_t>(attend_scratch_floats(num_queries, shape.head_dim)));
   for (int64_t kv_head = 0; kv_head < shape.num_kv_heads; ++kv_head) {
     const int64_t first = kv_head * group * shape.head_dim;
-    const AttentionTile tile{views.data(),           blocks.data(), queries.data() + first,
-                             run.out.data() + first, kRows,         kv_head};
+    const AttentionTile tile{.views = views.data(),
+                             .block_table = blocks.data(),
+                             .queries = queries.data() + first,
+                             .out = run.out.data() + first,
+                             // The widest heads have ALiBi's.
+                             .slopes = shape.head_dim > 128 ? slopes.data() + kv_head * group : nullptr,
+                             .num_rows = kRows,
+                             .kv_head = kv_head};
     kernels.attend(shape, pool, tile, 0, scratch.data(), running.data());
     for (int64_t split = 1; split < 3; ++split) {
       kernels.attend(shape, pool, tile, split, scratch.data(), later.data());
@@ -180,9 +200,9 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
 }
 
 void test_attention(const std::vector<Kernels>& others, Digest& digest) {
-  const AttentionShape shapes[] = {{6, 2, 64, 64, RotaryStyle::kHalves, 0.125f, 0, 0, 1e-5f},
-                                   {3, 1, 20, 12, RotaryStyle::kPairs, 0.25f, 0, 2.0f, 1e-5f},
-                                   {2, 2, 136, 136, RotaryStyle::kHalves, 0.1f, 0, 0, 1e-5f}};
+  const AttentionShape shapes[] = {{6, 2, 64, 64, RotaryStyle::kHalves, 0.125f, 0, 0, 1e-5f, KvSource::kOwn},
+                                   {3, 1, 20, 12, RotaryStyle::kPairs, 0.25f, 0, 2.0f, 1e-5f, KvSource::kOwn},
+                                   {2, 2, 136, 136, RotaryStyle::kHalves, 0.1f, 0, 0, 1e-5f, KvSource::kOwn}};
   for (const AttentionShape& shape : shapes) {
     for (const CacheType type : {CacheType::kF16, CacheType::kF32, CacheType::kInt8}) {
       const AttentionRun expected = run_attention(portable::kAttentionKernels, shape, type);
