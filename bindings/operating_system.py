@@ -23,6 +23,8 @@ ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") i
 """What asks a process to end, beside Ctrl-C: Windows has no closed terminals."""
 ORT_LIBRARIES = "onnxruntime.dll" if IS_WINDOWS else "libonnxruntime*.dylib" if IS_MACOS else "libonnxruntime.so.*"
 """ONNX Runtime's library in its wheel, as a pattern."""
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+"""In a second, of the times of processors that Linux counts."""
 _READ_ONLY = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux' renameat2

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Whoever waits looks again after so long: nobody tells of streams that only the garbage collector finds.
 POLL_SECONDS = 1.0
+DEFAULT_QUEUE = 64
+MOST_QUEUED = 65_536
 
 
 class Admission:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import Device
+from pilotfish.bindings.operating_system import CLOCK_TICKS
 
 from .bench_nvml import Gpu, open_gpu
 from .devices import parse_device
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 BUSY_SHARE = 0.05
 """From here on others' use of the processors is said."""
 _PACKAGE = re.compile(r"intel-rapl:\d+")  # the domain of a socket; intel-rapl:0:1 is a part of it
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Sensors:
     def _busy_seconds(self) -> float:
         """First line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
         fields = [int(field) for field in (self._proc / "stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return (sum(fields) - fields[3] - fields[4]) / _TICKS
+        return (sum(fields) - fields[3] - fields[4]) / CLOCK_TICKS
 
 
 def compare_readings(before: Reading, after: Reading) -> dict[str, float | bool | int | None]:

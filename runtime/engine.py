@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, calls, limits
 
-from .admission import Admission
+from .admission import DEFAULT_QUEUE, MOST_QUEUED, Admission
 from .async_stream import AsyncTokenStream
 from .batch import run_batch, run_rounds
 from .chat_template import ChatTemplate
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from .results import Result
 
 MOST_REPEATS = 1_000_000
-DEFAULT_QUEUE = 64
-MOST_QUEUED = 65_536
 
 
 class Engine:

@@ -48,7 +48,9 @@ Repeats = Annotated[int, typer.Option(min=1, help="Generations a prompt and mode
 PassRepeats = Annotated[int, typer.Option(min=1, help="Repeats of each single pass that is timed.")]
 Seconds = Annotated[
     float | None,
-    typer.Option(min=1, help="Begin no prompt after so long; default: 90 with the built-in prompts, else no limit."),
+    typer.Option(
+        min=1, help=f"Begin no prompt after so long; {_BUILT_IN_SECONDS:g} with the built-in prompts, else no limit."
+    ),
 ]
 Modes = Annotated[str | None, typer.Option(metavar="LIST", help="Such as draft,auto; default: all that there are.")]
 NumSequences = Annotated[
