@@ -25,8 +25,8 @@ layer() {
 
 # check FOLDER SOURCE
 check() {
-  "$1/c++" -std=c++20 -Wall -Wextra -Werror -DNOMINMAX -DWIN32_LEAN_AND_MEAN -D_WIN32_WINNT=0x0A00 -Inative/include \
-    -Inative/src -Inative/ops -Inative/cpu -isystem "$json" -fsyntax-only "$2"
+  "$1/c++" -std=c++20 -Wall -Wextra -Werror -DNOMINMAX -DWIN32_LEAN_AND_MEAN -Inative/include -Inative/src -Inative/ops \
+    -Inative/cpu -isystem "$json" -c "$2" -o build/platform-layer.o
 }
 
 # link TARGET CMAKE_ARGUMENT...: without optimisation, for the compiler's time.

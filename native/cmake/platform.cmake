@@ -5,7 +5,7 @@ if(WIN32)
     src/base/platform/library_windows.cpp
     src/base/platform/pages_windows.cpp
     src/base/platform/processor_windows.cpp)
-  add_compile_definitions(NOMINMAX WIN32_LEAN_AND_MEAN _WIN32_WINNT=0x0A00)
+  add_compile_definitions(NOMINMAX WIN32_LEAN_AND_MEAN)
 else()
   set(pilotfish_platform_sources
     src/base/platform/files_posix.cpp
