@@ -293,8 +293,11 @@ void test_requests_that_draft_in_company() {
     return PassCosts{.rows = {1}, .contexts = {0, 1024}, .seconds = {{{seconds}, {seconds}}}};
   };
   const RoundCosts costs{.verify = flat(1), .draft = DraftCosts{.begin = flat(4), .level = flat(2)}, .head = {}};
-  const DraftChoice choice{
-      .plain = true, .draft = true, .is_auto = true, .fixes_chains = true, .limits = {.max_tokens = 15, .max_depth = 15}};
+  const DraftChoice choice{.plain = true,
+                           .draft = true,
+                           .is_auto = true,
+                           .fixes_chains = true,
+                           .limits = {.max_tokens = 15, .max_depth = 15}};
   const auto plan = [&](pilotfish::Company company, bool is_shared) {
     RoundState round = state();
     round.draft.is_shared = is_shared;
