@@ -93,16 +93,27 @@ def _set_buffers(model: PreTrainedModel, config: PretrainedConfig, read: Reader,
 
 
 def _load_on_demand(module: torch.nn.Module, name: str, names: dict[str, str], read: Reader) -> None:
-    """Gives a module's own parameters values just before it runs and takes them away after."""
-    empty = dict(module.named_parameters(recurse=False))
+    """Gives a module's own matrices values just before it runs and takes them away after; vectors stay.
+
+    Some modules are used by other methods than their forward, around which nothing can be done; their own parameters
+    are vectors.
+    """
+    parameters = dict(module.named_parameters(recurse=False))
+    empty = {key: parameter for key, parameter in parameters.items() if parameter.ndim > 1}
+
+    def give(key: str) -> None:
+        values = read(names[f"{name}.{key}"])
+        owned = values if values.flags.writeable else values.copy()
+        setattr(module, key, torch.nn.Parameter(torch.from_numpy(owned), requires_grad=False))
+
+    for key in parameters.keys() - empty.keys():
+        give(key)
     if not empty:
         return
 
     def load(_module: torch.nn.Module, _arguments: object) -> None:
         for key in empty:
-            values = read(names[f"{name}.{key}"])
-            owned = values if values.flags.writeable else values.copy()
-            setattr(module, key, torch.nn.Parameter(torch.from_numpy(owned), requires_grad=False))
+            give(key)
 
     def drop(_module: torch.nn.Module, _arguments: object, _result: object) -> None:
         for key, parameter in empty.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +74,10 @@ class ShardFile:
             self._checked: Any = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
-        with path.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            self._entries = json.loads(file.read(header_bytes))
+        # Open as long as its tensors are wanted: a file of that name may take its place meanwhile.
+        self._file = path.open("rb")
+        header_bytes = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
+        self._entries = json.loads(self._file.read(header_bytes))
         self._start = _LENGTH_BYTES + header_bytes
 
     def names(self) -> list[str]:
@@ -110,7 +112,15 @@ class ShardFile:
         if start == end:
             return torch.empty(0, dtype=kind)
         place = self._start + self._entries[name]["data_offsets"][0] + start * kind.itemsize
-        data = np.fromfile(self._path, np.uint8, (end - start) * kind.itemsize, offset=place)
+        data = np.empty((end - start) * kind.itemsize, np.uint8)
+        num_read = 0
+        while num_read < data.size:  # the system gives 2 GiB at a time
+            more = os.preadv(self._file.fileno(), [memoryview(data)[num_read:]], place + num_read)
+            if more == 0:
+                raise CheckpointError(
+                    f"{self._path} is shorter than it was when the export began: tensor {name} is cut off"
+                )
+            num_read += more
         return torch.from_numpy(data).view(kind)
 
 

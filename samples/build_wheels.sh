@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds wheels into dist/ with zig's compilers, which bring the C libraries of other systems, and checks what they need:
 #   bash samples/build_wheels.sh [x86_64] [aarch64] [macos] [windows] [cuda]    x86_64 and aarch64 where nothing is named
-# Wheels for Linux run with glibc 2.28 and newer (manylinux_2_28) and with every Python from 3.10. Those of macOS and of
-# Windows were built and never run. "cuda" is x86-64 with the GPU's kernels, for which nvcc and GCC are needed here.
+# Wheels for Linux run with glibc 2.28 and newer (manylinux_2_28) and with every Python from 3.10; those of x86-64 were
+# built and run. The steps for macOS, Windows and "cuda" (x86-64 with the GPU's kernels, by nvcc and GCC) are untried.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

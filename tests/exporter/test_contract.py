@@ -11,6 +11,7 @@ import pytest
 
 from pilotfish.exporter import contract, manifest
 from pilotfish.exporter.passes.check import ROW_WISE
+from pilotfish.runtime.manifest import DraftTrial
 
 GRAPH = Path(__file__).parents[2] / "native" / "GRAPH.md"
 
@@ -100,6 +101,7 @@ def test_the_manifest_has_the_documented_fields(text: str) -> None:
         manifest.TapReference: example["models"]["target"]["tap_reference"],
         manifest.LoweredEntry: example["models"]["target"]["lowered"],
         manifest.CacheEntry: example["models"]["target"]["caches"][0],
+        DraftTrial: example["models"]["target"]["trials"][0],
     }
     for kind, fields in documented.items():
         assert sorted(fields) == sorted(field.name for field in dataclasses.fields(kind))

@@ -128,7 +128,7 @@ def test_an_export_goes_on_where_another_was_killed(
     export(str(checkpoint), tmp_path / "out", str(checkpoint), options=QUICK, progress=notes)
     num_tensors = {f"{name}.bin": len(entry.tensors) for name, entry in whole.manifest.models.items()}
     expected = {name: num_tensors[name] if count < 0 else count for name, count in kept.items()}
-    assert notes.notes == [
+    assert [note for note in notes.notes if "promises" not in note] == [
         f"{name}: {count} tensors are kept, which an export that was killed had packed"
         for name, count in expected.items()
     ]
