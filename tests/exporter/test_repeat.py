@@ -77,7 +77,7 @@ def test_taps_of_a_head_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_can_be_repeated(name: str) -> None:
-    """Two layers are of one kind, or of two where the configuration says so; more than two may differ in their caches."""
+    """Two layers are of one kind, or of two where the configuration says so; of more, caches may differ too."""
     config = text_config(config_of(name), name)
     first = layer_kinds(build_on_meta(config)).first
     same = (0,) * len(first)
