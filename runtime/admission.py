@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 from pilotfish.bindings import EngineBusyError
 
@@ -40,7 +40,9 @@ class Admission:
         self.waiting: deque[Place] = deque()
         self.guard = threading.Lock()  # of what is looked up and then changed; no finalizer takes it
         self._open: WeakKeyDictionary[object, WeakSet[TokenStream]] = WeakKeyDictionary()
-        rounds.lock.when_freed = self.wake
+        # Weakly: an engine in a circle would keep its models until the collector comes by.
+        waker = WeakMethod(self.wake)
+        rounds.lock.when_freed = lambda: _call(waker())
 
     def wake(self) -> None:
         """Let the first that waits look again. Finalizers call it, which may wait for no lock."""
@@ -131,3 +133,8 @@ class Place:
             self._is_given_up = True
             self._admission.waiting.remove(self)
         self._admission.wake()
+
+
+def _call(function: Callable[[], None] | None) -> None:
+    if function is not None:
+        function()

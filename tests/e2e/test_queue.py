@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +214,18 @@ def test_closing_the_engine_ends_the_waiting(narrow: Callable[[int], Engine]) ->
             with pytest.raises(PilotfishError, match="closed"):
                 each.result(20)
     holder.close()
+
+
+def test_an_engine_that_is_dropped_is_freed_without_the_collector(tiny_bundle: Path) -> None:
+    engine = Engine(tiny_bundle, max_context=CONTEXT)
+    engine.generate(PROMPT, max_new_tokens=2)
+    handle = weakref.ref(engine._handle)
+    gc.disable()
+    try:
+        del engine
+        assert handle() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("queue", [-1, 1.5, True, None, 65_537])
