@@ -115,7 +115,7 @@ class ShardFile:
         data = np.empty((end - start) * kind.itemsize, np.uint8)
         num_read = 0
         while num_read < data.size:  # the system gives 2 GiB at a time
-            more = os.preadv(self._file.fileno(), [memoryview(data)[num_read:]], place + num_read)
+            more = os.preadv(self._file.fileno(), [data.data[num_read:]], place + num_read)
             if more == 0:
                 raise CheckpointError(
                     f"{self._path} is shorter than it was when the export began: tensor {name} is cut off"
