@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -28,6 +29,8 @@ class _Steps(threading.local):
 
 
 _steps = _Steps()
+_running: deque[None] = deque()  # one a step that any thread runs; appending and popping are atomic
+_abandoned: deque[Callable[[], None]] = deque()  # what the collector found meanwhile, to be freed by who ends a step
 
 
 def begin_step() -> None:
@@ -36,17 +39,35 @@ def begin_step() -> None:
     Where the library asks for a mask it runs Python's code, and with it signal handlers and the collector, which know
     nothing of that.
     """
+    _running.append(None)
     _steps.is_running = True
 
 
 def end_step() -> None:
     """Free what was closed meanwhile, all of it also where an interrupt comes."""
-    _steps.is_running = False
-    if _steps.closings:
+    if _steps.is_running:  # not where an interrupt came before it began
+        _steps.is_running = False
+        _running.pop()
+    _free_closings()
+
+
+def _free_closings() -> None:
+    if _steps.closings or _abandoned:
         try:
-            _steps.closings.pop()()
+            if _steps.closings:
+                _steps.closings.pop()()
+            else:
+                _free_abandoned()
         finally:
-            end_step()
+            _free_closings()
+
+
+def _free_abandoned() -> None:
+    try:
+        free = _abandoned.popleft()
+    except IndexError:  # another thread was faster
+        return
+    free()
 
 
 def check_outside_of_steps() -> None:
@@ -162,13 +183,19 @@ class RequestHandle(Handle):
         mask: MaskCall | None,
     ) -> None:
         """Take ownership of ``pointer``; a step writes at most ``capacity`` tokens and calls ``mask``."""
-        super().__init__(pointer, partial(_close_after_step, close))
+        self._is_asked: list[None] = []  # filled by close(), unlike where the collector frees the pointer
+        super().__init__(pointer, partial(_close_after_step, close, self._is_asked))
         self.capacity = capacity
         self.num_top_logprobs = num_top_logprobs
         self.mask = mask
         self.tokens = ffi.new("pf_token[]", capacity)
         self.num_tokens = ffi.new("size_t*")
         self.finish = ffi.new("pf_finish*")
+
+    def close(self) -> None:
+        """Free the C object now; closing twice is fine. Waits for a step of another generation of its engine."""
+        self._is_asked.append(None)
+        super().close()
 
     def cancel(self, cancel: Callable[[Any], None]) -> None:
         """Call ``cancel`` on the pointer unless it is closed, and keep it from being closed meanwhile."""
@@ -177,9 +204,13 @@ class RequestHandle(Handle):
                 cancel(self._pointer)
 
 
-def _close_after_step(close: Callable[[Any], None], pointer: Any) -> None:
-    """Closing a generation takes hold of its engine."""
+def _close_after_step(close: Callable[[Any], None], is_asked: list[None], pointer: Any) -> None:
+    """Closing a generation takes hold of its engine: the collector, which comes in any thread, never waits for one."""
     if _steps.is_running:
         _steps.closings.append(partial(close, pointer))
+    elif _running and not is_asked:
+        _abandoned.append(partial(close, pointer))
+        if not _running:  # the last step has ended meanwhile
+            _free_abandoned()
     else:
         close(pointer)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from pilotfish.bindings import DraftSource, EngineOptions, Finish, RequestOptions, calls
+from pilotfish.bindings.handle import RequestHandle, begin_step, end_step
+from pilotfish.bindings.library import ffi
 from pilotfish.runtime.ort import ort_library
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pilotfish.bindings import EngineHandle, RequestHandle
+    from pilotfish.bindings import EngineHandle
 
 PROMPT = np.arange(40, 60, dtype=np.int32)
 OPTIONS = RequestOptions(numbers={"max_new_tokens": 20, "num_draft_tokens": 3, "ignore_eos": True})
@@ -70,3 +73,23 @@ def test_cancelling_after_close_does_nothing(handle: EngineHandle) -> None:
         calls.request_cancel(request)
         with pytest.raises(ValueError, match="the generation is closed"):
             calls.request_step(request)
+
+
+def test_the_collector_waits_for_no_step_of_another_thread() -> None:
+    freed: list[str] = []
+    begin_step()  # of this thread, as far as another one can see
+    try:
+        thread = threading.Thread(target=lambda: make_request(freed))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert freed == []
+    finally:
+        end_step()
+    assert freed == ["closed"]
+
+
+def make_request(freed: list[str]) -> None:
+    """One that nobody keeps, nor closes."""
+    pointer = ffi.new_handle(freed)
+    RequestHandle(pointer, lambda _: freed.append("closed"), capacity=1, num_top_logprobs=0, mask=None)
