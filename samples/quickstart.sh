@@ -11,7 +11,8 @@ source .venv/bin/activate
 echo "installing into .venv, which takes minutes where torch must be fetched"
 python -m pip install --quiet "torch==2.13.0"
 # A wheel in dist/ that fits this Python and system, of samples/build_wheels.sh, is taken as it is; nothing is compiled.
-if python -m pip install --quiet --no-deps --no-index --find-links dist pilotfish 2>/dev/null; then
+install_wheel() { python -m pip install --quiet --force-reinstall --no-deps --no-index --find-links dist pilotfish; }
+if compgen -G "dist/pilotfish-*.whl" >/dev/null && install_wheel 2>/dev/null; then
   echo "installed the wheel in dist/; remove it there to compile this checkout instead"
   python -m pip install --quiet "pilotfish[cpu,export]"
 else
