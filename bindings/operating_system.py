@@ -1,6 +1,7 @@
 """All that differs between operating systems, for Linux, macOS and Windows; nothing else names one.
 
-GPUs are the exception: runtime/cuda_libraries.py knows the names that CUDA's libraries have on Linux, where they run.
+GPUs and sensors are the exceptions: runtime/cuda_libraries.py and runtime/bench_nvml.py know the names that NVIDIA's
+libraries have on Linux, where they run, and runtime/bench_sensors.py reads what Linux shows in /sys and /proc.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A draft model: the formats and the vocabulary that promise most tokens a second are tried, chosen and written.
 
-The draft is written in the formats that lose least and tried on a few prompts, which the target answers. What it
+The draft is written in its default formats and tried on a few prompts, which the target answers. What it
 guesses among fewer ids follows from the same logits. Smaller formats are tried if they could promise more.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .draft_prompts import PROMPTS
 from .draft_speed import pass_bytes, trial, vocabulary_sizes
-from .draft_trials import NUM_STEPS, agreement, answer_prompts, open_bundle
+from .draft_trials import agreement, answer_prompts, open_bundle
 from .draft_vocabulary import Ranking, choose_ids
 from .manifest_file import write_manifest
 from .model_entry import model_entry
@@ -110,7 +111,7 @@ class _Work:
         """What the draft guesses of the answers, which the target gives now where there are none yet."""
         models = {"target": self.target_entry, "draft": model_entry(draft, self.options)}
         write_manifest(self.folder, self.tokenizer, models, None)
-        self.progress.stage("try draft", NUM_STEPS)
+        self.progress.stage("try draft", len(PROMPTS) + 1 if answers is None else len(answers))
         with open_bundle(self.folder, min(model.max_positions for model in models.values())) as engine:
             if answers is None:
                 answers = answer_prompts(engine, self.progress)

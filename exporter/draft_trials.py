@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _NEW_TOKENS = 64  # of an answer at most
 _CONTEXT = 512
-NUM_STEPS = len(PROMPTS) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def open_bundle(folder: Path, max_positions: int) -> Engine:
 
 def answer_prompts(engine: Engine, progress: Progress) -> tuple[Answer, ...]:
     """The target's answers; without those that are empty, and prompts that its context does not hold."""
-    encoded = [_encode(engine, prompt, progress) for prompt in PROMPTS]
+    encoded = _encoded(engine, progress)
     prompts = [ids for ids in encoded if 0 < len(ids) <= engine.info.max_context - _NEW_TOKENS]
     results = engine.generate_batch(prompts, max_new_tokens=_NEW_TOKENS, num_draft_tokens=0) if prompts else []
     progress.advance()
@@ -66,24 +65,21 @@ def agreement(
 ) -> list[Agreement]:
     """What the draft guesses of the answers where it scores a vocabulary's ids only."""
     agrees: list[list[NDArray[np.bool_]]] = [[] for _ in vocabularies]
+    scored = [None if vocabulary is None else np.array(vocabulary.ids) for vocabulary in vocabularies]
     for answer in answers:
         said = np.array(answer.ids[answer.num_prompt :])
         logits = engine.logits(answer.ids[:-1], Model.DRAFT)[answer.num_prompt - 1 :]
-        for found, vocabulary in zip(agrees, vocabularies, strict=True):
-            if vocabulary is None:
-                guessed = logits.argmax(axis=1)
-            else:
-                ids = np.array(vocabulary.ids)
-                guessed = ids[logits[:, ids].argmax(axis=1)]
+        for found, ids in zip(agrees, scored, strict=True):
+            guessed = logits.argmax(axis=1) if ids is None else ids[logits[:, ids].argmax(axis=1)]
             found.append(guessed == said)
         progress.advance()
     return list(agrees)
 
 
-def _encode(engine: Engine, prompt: str, progress: Progress) -> tuple[int, ...]:
+def _encoded(engine: Engine, progress: Progress) -> list[list[int]]:
     if engine.manifest.chat_template is not None:
         try:
-            return tuple(engine.encode_chat([{"role": "user", "content": prompt}]))
+            return [engine.encode_chat([{"role": "user", "content": prompt}]) for prompt in PROMPTS]
         except PilotfishError as error:
             progress.note(f"drafts are tried without the chat template, which cannot be used: {error}")
-    return tuple(engine.encode(prompt))
+    return [engine.encode(prompt) for prompt in PROMPTS]

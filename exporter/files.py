@@ -17,9 +17,10 @@ def sha256_of(path: Path) -> str:
         return digest_of(file)
 
 
-def digest_of(file: BinaryIO) -> str:
-    """Hex digest of what is left of a file."""
+def digest_of(file: BinaryIO, size: int | None = None) -> str:
+    """Hex digest of what is left of a file, or of its next ``size`` bytes."""
     digest = hashlib.sha256()
-    while piece := file.read(_READ_BYTES):
+    while piece := file.read(_READ_BYTES if size is None else min(size, _READ_BYTES)):
         digest.update(piece)
+        size = None if size is None else size - len(piece)
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .contract import TENSOR_ALIGNMENT
+from .files import digest_of
 from .packing import padded
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 JOURNAL = ".journal"
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +117,9 @@ def _kept(path: Path, journal: Path, content_digest: str) -> list[tuple[StoredTe
                 tensor = StoredTensor(**entry | {"shape": tuple(entry["shape"])})
                 begins_right = tensor.offset == padded(_end(kept[-1][0]) if kept else 0, TENSOR_ALIGNMENT)
                 file.seek(tensor.offset)
-                if not begins_right or _digest(file.read, tensor.bytes) != digest:
+                if not begins_right or digest_of(file, tensor.bytes) != digest:
                     break
             except (ValueError, TypeError, KeyError, AttributeError):  # the kill came while it was written
                 break
             kept.append((tensor, digest))
     return kept
-
-
-def _digest(read: Any, size: int) -> str:
-    digest = hashlib.sha256()
-    while size and (piece := read(min(size, _READ_BYTES))):
-        digest.update(piece)
-        size -= len(piece)
-    return digest.hexdigest() if size == 0 else ""

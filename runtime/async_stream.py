@@ -160,8 +160,7 @@ class AsyncTokenStream(AsyncIterator["Event"]):
         """Whether there is nothing to wait for any more: the generation is open, or nobody wants it."""
         if self._opening is None:
             self._opening = self._prepare()
-        is_first = not self._is_waiting
-        if self._is_cancelled and not is_first:
+        if self._is_cancelled and self._is_waiting:
             return True
         stream = place.attempt(self._opening)
         self._is_waiting = stream is None

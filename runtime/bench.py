@@ -11,6 +11,8 @@ from pilotfish.bindings import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pilotfish.bindings import EngineInfo
+
     from .bench_sensors import Sensors
     from .engine import Engine
     from .options import GenerateKeywords
@@ -78,6 +80,11 @@ class Measured:
     """Turns for which the time did not suffice."""
 
 
+def drafting_models(info: EngineInfo) -> list[str]:
+    """The sources that a bundle has a model for."""
+    return [name for name, has in (("draft", info.has_draft), ("head", info.has_head)) if has]
+
+
 def modes(engine: Engine, num_draft_tokens: int | None, tree: GenerateKeywords) -> dict[str, GenerateKeywords]:
     """What there is to compare: "plain", every source that the bundle has, "auto" and, where one is named, "tree".
 
@@ -88,7 +95,7 @@ def modes(engine: Engine, num_draft_tokens: int | None, tree: GenerateKeywords) 
     """
     chosen: dict[str, GenerateKeywords] = {PLAIN: {"num_draft_tokens": 0}}
     if num_draft_tokens != 0:
-        models = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
+        models = drafting_models(engine.info)
         for source in (*models, "lookup", *(f"lookup+{name}" for name in models)):
             chosen[source] = {"source": source, "num_draft_tokens": num_draft_tokens}
         chosen["auto"] = {}

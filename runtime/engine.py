@@ -116,7 +116,6 @@ class Engine:
         self._manifest = read_manifest(bundle)
         self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
         self._handle = calls.engine_open(str(bundle), options)
-        # On a GPU nothing is gained by waiting for each other: it makes whole rounds of one sequence.
         self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER))
         self._lock = self._rounds.lock
         self._admission = Admission(self._rounds, queue)

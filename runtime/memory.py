@@ -12,6 +12,18 @@ from .option_checks import shown
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MOST_BYTES = 2**64 - 1
+MEMORY_PARTS = {
+    "target weights": "target_weight_bytes",
+    "draft weights": "draft_weight_bytes",
+    "target cache": "target_cache_bytes",
+    "draft cache": "draft_cache_bytes",
+    "head weights": "head_weight_bytes",
+    "head cache": "head_cache_bytes",
+    "activations and logits": "activation_bytes",
+    "lookup": "lookup_bytes",
+    "runtime": "runtime_bytes",
+}
+"""What takes memory, as tables name it, and its field of EngineInfo."""
 _BYTES = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
 
 

@@ -266,9 +266,8 @@ class GenerateOptions:
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", num_draft_tokens, 0, max_draft_tokens)
         epsilon, delta = self.typical_acceptance or (0.0, 0.0)
-        names = {field.name for field in fields(self)} & vars(limits.GENERATE).keys()
         return RequestOptions(
-            numbers={name: getattr(self, name) for name in names}
+            numbers={name: getattr(self, name) for name in _NUMBERS}
             | {
                 "num_draft_tokens": num_draft_tokens,
                 "seed": secrets.randbits(UINT64_MAX.bit_length()) if self.seed is None else int(self.seed),
@@ -283,3 +282,6 @@ class GenerateOptions:
             logit_bias=tuple(self.logit_bias.items()),
             mask=mask,
         )
+
+
+_NUMBERS = tuple(each.name for each in fields(GenerateOptions) if each.name in vars(limits.GENERATE))

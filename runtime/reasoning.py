@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .stop_strings import longest_beginning
+
 BEGIN, END = "<think>", "</think>"
 
 
@@ -109,8 +111,4 @@ def split_reasoning(text: str, *, has_begun: bool = False) -> tuple[str, str]:
 
 def _num_certain(text: str) -> int:
     """How much of it stands before no mark: all but the beginning of one at its end, and blanks before that."""
-    for length in range(min(len(END) - 1, len(text)), 0, -1):
-        if END.startswith(text[-length:]):
-            text = text[:-length]
-            break
-    return len(text.rstrip())
+    return len(text[: len(text) - longest_beginning(text, (END,))].rstrip())

@@ -56,7 +56,7 @@ class StopStrings:
             if found:
                 self._held = ""
                 return text[: min(found)[1]], True
-        num_held = self._longest_beginning(text)
+        num_held = longest_beginning(text, self._stops)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held], False
 
@@ -65,10 +65,11 @@ class StopStrings:
         text, self._held = self._held, ""
         return text
 
-    def _longest_beginning(self, text: str) -> int:
-        """Length of the longest end of ``text`` that begins a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stops):
-                return length
-        return 0
+
+def longest_beginning(text: str, marks: Sequence[str]) -> int:
+    """Length of the longest end of ``text`` that begins one of ``marks`` and is not the whole of it."""
+    longest = max((len(mark) for mark in marks), default=1) - 1
+    for length in range(min(longest, len(text)), 0, -1):
+        if any(mark.startswith(text[-length:]) for mark in marks):
+            return length
+    return 0

@@ -12,6 +12,8 @@ import string
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .stop_strings import longest_beginning
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -160,12 +162,8 @@ class ToolCallReader:
 
     def _num_certain(self) -> int:
         """How much of the held text is no call's: all but blanks at its end, and a marker's beginning behind them."""
-        text, marker = self._held, self._form.begin
-        for length in range(min(len(marker) - 1, len(text)), 0, -1):
-            if marker.startswith(text[-length:]):
-                text = text[:-length]
-                break
-        return len(text.rstrip())
+        num_open = longest_beginning(self._held, (self._form.begin,))
+        return len(self._held[: len(self._held) - num_open].rstrip())
 
     def _calls_or_text(self, body: str, end: str) -> list[str | ToolCall]:
         calls = self._calls(body.removeprefix(self._form.begin))

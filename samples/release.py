@@ -1,7 +1,7 @@
 """Makes a release: python samples/release.py VERSION writes the version, dates the changelog, commits and tags.
 
-Nothing is pushed or uploaded. Refused: a version that is not newer, a tag that exists, uncommitted changes, and a
-changelog with nothing to say.
+Nothing is pushed or uploaded. Refused: a version that is older than the last, a tag that exists, uncommitted changes,
+and a changelog with nothing to say.
 """
 
 from __future__ import annotations

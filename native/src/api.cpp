@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/cores.h"
-#include "base/pages.h"
+#include "base/platform/pages.h"
 #include "base/platform/processor.h"
 #include "base/platform/text.h"
 #include "base/status.h"
@@ -91,10 +91,10 @@ pf_status pf_engine_open(const char* bundle, const pf_engine_options* options, p
     require(options, "options");
     require(engine_out, "engine_out");
     // Before the weights come, and after ONNX Runtime has dropped what it read its graphs with.
-    pilotfish::return_free_heap();
+    pilotfish::platform::return_free_heap();
     *engine_out =
         new pf_engine{std::make_shared<pilotfish::Engine>(pilotfish::platform::path_of_text(bundle), *options)};
-    pilotfish::return_free_heap();
+    pilotfish::platform::return_free_heap();
   });
 }
 

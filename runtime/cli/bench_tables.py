@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pilotfish.runtime.bench import PLAIN
 from pilotfish.runtime.memory import format_bytes
 from pilotfish.runtime.option_checks import is_greedy
+from pilotfish.runtime.report.answer_sections import optional_text
 from pilotfish.runtime.speculation import REJECTION
 
 from .console import note, out, show, table
@@ -62,7 +64,7 @@ def _show_categories(report: dict[str, Any]) -> None:
         (
             name,
             f"{speeds['plain']:.1f}",
-            *(f"{details[name][mode]['speedup']:.2f} x" for mode in modes if mode != "plain"),
+            *(f"{details[name][mode]['speedup']:.2f} x" for mode in modes if mode != PLAIN),
         )
         for name, speeds in report["categories"].items()
     ]
@@ -108,14 +110,14 @@ def _comparison(report: dict[str, Any]) -> str:
 
 def _ratio(run: dict[str, Any]) -> str:
     ratio = run["ratio"]
-    if run["mode"] == "plain":
+    if run["mode"] == PLAIN:
         return ""
     return f"{ratio['median']:.2f}" + ("" if ratio["conclusive"] else " (?)")
 
 
 def _range(run: dict[str, Any]) -> str:
     ratio = run["ratio"]
-    return "" if run["mode"] == "plain" or ratio["low"] is None else f"{ratio['low']:.2f} .. {ratio['high']:.2f}"
+    return "" if run["mode"] == PLAIN or ratio["low"] is None else f"{ratio['low']:.2f} .. {ratio['high']:.2f}"
 
 
 _RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -124,20 +126,16 @@ _RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "tokens/s, highest": lambda run: f"{run['tokens_per_s']['max']:.1f}",
     "x plain, median": _ratio,
     "x plain, 95 % sure": _range,
-    "x plain, predicted": lambda run: "" if run["mode"] == "plain" else _optional(run["predicted_ratio"], "{:.2f}"),
+    "x plain, predicted": lambda run: "" if run["mode"] == PLAIN else optional_text(run["predicted_ratio"], "{:.2f}"),
     "first token, ms": lambda run: f"{run['ttft_ms']:.1f}",
     "ms a token, median": lambda run: f"{run['tpot_ms']['p50']:.2f}",
     "ms a token, 99th percentile": lambda run: f"{run['tpot_ms']['p99']:.2f}",
     "gap, ms: p50 / p95 / p99": lambda run: " / ".join(f"{run['gap_ms'][name]:.1f}" for name in ("p50", "p95", "p99")),
-    "acceptance rate": lambda run: _optional(run["acceptance_rate"], "{:.1%}"),
-    "tokens a round": lambda run: _optional(run["acceptance_length"], "{:.2f}"),
+    "acceptance rate": lambda run: optional_text(run["acceptance_rate"], "{:.1%}"),
+    "tokens a round": lambda run: optional_text(run["acceptance_length"], "{:.2f}"),
     "drafting": lambda run: f"{run['shares']['draft']:.1%}",
     "verifying": lambda run: f"{run['shares']['verify']:.1%}",
     "accepting": lambda run: f"{run['shares']['accept']:.1%}",
     "everything else": lambda run: f"{run['shares']['rest']:.1%}",
-    "joules a token": lambda run: _optional(run["joules_per_token"], "{:.3f}"),
+    "joules a token": lambda run: optional_text(run["joules_per_token"], "{:.3f}"),
 }
-
-
-def _optional(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)

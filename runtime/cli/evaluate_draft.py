@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pilotfish.bindings import UnsupportedError
+from pilotfish.runtime.bench import drafting_models
 from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.draft_evaluation import NUM_POSITIONS, evaluate
 from pilotfish.runtime.engine import Engine
@@ -110,7 +111,7 @@ def _evaluate(
     for model in engine.manifest.models:
         if model.trials:
             show_trials(f"{bundle}: drafts that its export tried", model.trials)
-    sources = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
+    sources = drafting_models(engine.info)
     if not sources:
         raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")
     chosen = _prompts(engine, prompts, common["max_new_tokens"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pilotfish.bindings import BudgetTooSmallError
 from pilotfish.runtime.engine_options import memory_plan
-from pilotfish.runtime.memory import format_bytes
+from pilotfish.runtime.memory import MEMORY_PARTS, format_bytes
 from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
 from .arguments import Acceptance, Bundle, Device, Json, MaxContext, MemoryBudget
@@ -16,18 +16,7 @@ from .console import note, out, show, table, write_json
 if TYPE_CHECKING:
     from pilotfish.bindings import EngineInfo
 
-_PARTS = {
-    "target weights": "target_weight_bytes",
-    "draft weights": "draft_weight_bytes",
-    "target cache": "target_cache_bytes",
-    "draft cache": "draft_cache_bytes",
-    "head weights": "head_weight_bytes",
-    "head cache": "head_cache_bytes",
-    "activations and logits": "activation_bytes",
-    "lookup": "lookup_bytes",
-    "runtime": "runtime_bytes",
-    "total": "total_bytes",
-}
+_PARTS = MEMORY_PARTS | {"total": "total_bytes"}
 
 
 def plan(

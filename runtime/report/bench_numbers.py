@@ -9,6 +9,7 @@ from pilotfish.runtime.bench import PLAIN
 from pilotfish.runtime.bench_report import SCHEMA, categories, category_details, outputs_equal, summarise_all
 from pilotfish.runtime.bench_sensors import BUSY_SHARE, compare_readings
 from pilotfish.runtime.machine import describe_machine
+from pilotfish.runtime.memory import MEMORY_PARTS
 
 if TYPE_CHECKING:
     from pilotfish.bindings import EngineInfo
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
     from pilotfish.runtime.bench_prompts import PromptSet
     from pilotfish.runtime.bench_sensors import Reading
     from pilotfish.runtime.engine import Engine
-
-MEMORY_PARTS = {
-    "target weights": "target_weight_bytes",
-    "draft weights": "draft_weight_bytes",
-    "head weights": "head_weight_bytes",
-    "target cache": "target_cache_bytes",
-    "draft cache": "draft_cache_bytes",
-    "head cache": "head_cache_bytes",
-    "activations and logits": "activation_bytes",
-    "lookup": "lookup_bytes",
-    "runtime": "runtime_bytes",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pilotfish.runtime.bench import PLAIN
 from pilotfish.runtime.memory import format_bytes
 
 from .answer_sections import (
@@ -60,8 +61,7 @@ def _add_speed(page: Page, report: dict[str, Any]) -> None:
         Bar(
             run["mode"],
             run["ratio"]["median"],
-            f"{run['ratio']['median']:.2f} x"
-            + ("" if run["ratio"]["conclusive"] or run["mode"] == "plain" else " (?)"),
+            f"{run['ratio']['median']:.2f} x" + ("" if run["ratio"]["conclusive"] or run["mode"] == PLAIN else " (?)"),
             index,
             run["ratio"]["low"],
             run["ratio"]["high"],
@@ -109,7 +109,7 @@ def _add_kinds(page: Page, report: dict[str, Any]) -> None:
             [
                 Bar(mode, found[mode]["speedup"], f"{found[mode]['speedup']:.2f} x", index)
                 for index, mode in enumerate(modes)
-                if mode != "plain"
+                if mode != PLAIN
             ],
         )
         for kind, found in details.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import textwrap
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ class ModeChange:
         return {1: "faster", -1: "slower", 0: "no difference beyond noise"}[self.ratio.side]
 
     def is_below(self, limit: float) -> bool:
-        """Whether it lost more than the limit allows; within noise nothing is lost, and too few runs prove nothing."""
+        """Whether it lost more than the limit allows, beyond noise; of too few runs the ratio alone decides."""
         return self.ratio.median < limit and (self.ratio.low is None or self.ratio.side < 0)
 
 
@@ -72,20 +71,11 @@ def compare(first: dict[str, Any], other: dict[str, Any], name: str) -> Comparis
     before = {run["mode"]: run for run in first["runs"]}
     after = {run["mode"]: run for run in other["runs"]}
     orders = (first["prompts"]["order"], other["prompts"]["order"])
-    changes = [
-        _change(mode, (before[mode]["speeds"], after[mode]["speeds"]), orders, is_paired=is_paired)
-        for mode in before
-        if mode in after
-    ]
-    if is_paired and PLAIN in before and PLAIN in after:
-        plain = (before[PLAIN]["speeds"], after[PLAIN]["speeds"])
-        for index, change in enumerate(changes):
-            if change.mode != PLAIN:
-                speeds = (before[change.mode]["speeds"], after[change.mode]["speeds"])
-                changes[index] = dataclasses.replace(change, gain=_gain(speeds, plain, orders))
+    speeds = {mode: (before[mode]["speeds"], after[mode]["speeds"]) for mode in before if mode in after}
+    plain = speeds.get(PLAIN) if is_paired else None
     return Comparison(
         name=name,
-        changes=tuple(changes),
+        changes=tuple(_change(mode, pair, plain, orders, is_paired=is_paired) for mode, pair in speeds.items()),
         only_one=tuple(sorted(before.keys() ^ after.keys())),
         facts=_different_facts(first, other),
         numbers=_numbers(first, other),
@@ -96,28 +86,26 @@ def compare(first: dict[str, Any], other: dict[str, Any], name: str) -> Comparis
 def _change(
     mode: str,
     speeds: _Pair,
+    plain: _Pair | None,
     orders: tuple[Sequence[int], Sequence[int]],
     *,
     is_paired: bool,
 ) -> ModeChange:
+    """``plain``: plain decoding's speeds, where the turns of both reports are the same prompts."""
     before, after = (statistics.median(each) for each in speeds)
-    if not is_paired:
-        return ModeChange(mode, before, after, _unpaired(*map(median_interval, speeds)), is_paired)
-    grouped = [_by_prompt(order, each) for order, each in zip(orders, speeds, strict=True)]
-    shared = grouped[0].keys() & grouped[1].keys()
-    if len(shared) > 1:
-        ratio = median_interval(
-            [statistics.median(grouped[1][key]) / statistics.median(grouped[0][key]) for key in shared]
+    ratio = (_paired(speeds, orders) if is_paired else None) or _unpaired(*map(median_interval, speeds))
+    gain = None
+    if plain is not None and mode != PLAIN:  # of the gains over plain decoding of the same turn
+        first, second = (
+            [each / own for each, own in zip(*pair, strict=True)] for pair in zip(speeds, plain, strict=True)
         )
-    else:  # one prompt, several times: its runs are no pairs
-        ratio = _unpaired(*map(median_interval, speeds))
-    return ModeChange(mode, before, after, ratio, is_paired)
+        gain = _paired((first, second), orders)
+    return ModeChange(mode, before, after, ratio, is_paired, gain)
 
 
-def _gain(speeds: _Pair, plain: _Pair, orders: tuple[Sequence[int], Sequence[int]]) -> Interval | None:
-    """Of the gains over plain decoding of the same turn; None where fewer than two prompts are in both."""
-    gains = [[each / own for each, own in zip(*pair, strict=True)] for pair in zip(speeds, plain, strict=True)]
-    first, second = (_by_prompt(order, each) for order, each in zip(orders, gains, strict=True))
+def _paired(values: _Pair, orders: tuple[Sequence[int], Sequence[int]]) -> Interval | None:
+    """Of the ratios prompt by prompt; None where fewer than two prompts are in both."""
+    first, second = (_by_prompt(order, each) for order, each in zip(orders, values, strict=True))
     shared = first.keys() & second.keys()
     if len(shared) < 2:  # noqa: PLR2004 - one prompt's runs are no pairs
         return None
@@ -162,7 +150,7 @@ def _numbers(first: dict[str, Any], other: dict[str, Any]) -> tuple[tuple[str, f
         if run["mode"] in after:
             rows.append((f"{run['mode']}: first token, ms", run["ttft_ms"], after[run["mode"]]["ttft_ms"]))
             lengths = run["acceptance_length"], after[run["mode"]]["acceptance_length"]
-            if run["mode"] != "plain" and None not in lengths:
+            if run["mode"] != PLAIN and None not in lengths:
                 rows.append((f"{run['mode']}: tokens a round", *lengths))
     rows.append(("load, seconds", first["load"]["seconds"], other["load"]["seconds"]))
     rows.append(("peak memory, MB", first["memory"]["peak_bytes"] / 1e6, other["memory"]["peak_bytes"] / 1e6))

@@ -12,9 +12,9 @@ from typing import Any
 
 from pilotfish.bindings import InvalidArgumentError, PilotfishError
 from pilotfish.runtime.files import read_text, replace_text
+from pilotfish.runtime.memory import MEMORY_PARTS
 
 from .answer_sections import add_memory
-from .bench_numbers import MEMORY_PARTS
 from .bench_page import add_bench
 from .page import Page
 from .schema import read_bench_report

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pilotfish import Engine
+from pilotfish.runtime.bench import drafting_models
 from pilotfish.runtime.bench_prompts import built_in_prompts
 from pilotfish.runtime.bench_statistics import Interval, median_interval
 from pilotfish.runtime.machine import describe_machine
@@ -176,7 +177,7 @@ def main() -> int:
     arguments = parse()
     with Engine(arguments.bundle, threads=arguments.threads) as engine:
         prompts = [list(prompt.ids) for prompt in built_in_prompts(engine, arguments.new_tokens).prompts]
-        models = [name for name, has in (("draft", engine.info.has_draft), ("head", engine.info.has_head)) if has]
+        models = drafting_models(engine.info)
     started = [start(*command) for command in commands(arguments, ["plain", "lookup", *models, "auto"])]
     peers = [peer for peer in started if isinstance(peer, Peer)]
     left_out = [reason for reason in started if isinstance(reason, str)]

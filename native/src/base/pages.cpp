@@ -37,6 +37,4 @@ Pages::~Pages() {
   if (mapping_) platform::unmap_pages(mapping_, mapping_bytes_);
 }
 
-void return_free_heap() noexcept { platform::return_free_heap(); }
-
 }  // namespace pilotfish

@@ -26,8 +26,4 @@ class Pages {
   size_t num_bytes_;
 };
 
-// Gives the system back what malloc keeps of freed memory, where it can: the parsing of a tokenizer or a graph leaves
-// tens of megabytes.
-void return_free_heap() noexcept;
-
 }  // namespace pilotfish

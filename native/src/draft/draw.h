@@ -1,4 +1,4 @@
-// Draws the children of a token without replacement.
+// Draws a child of a token beside those that it has already.
 #pragma once
 
 #include <cstdint>

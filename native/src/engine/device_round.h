@@ -111,7 +111,7 @@ class DeviceRound {
   RoundSettings* device_settings_;
   RoundMemory memory_;
   Drafting draft_, head_;
-  std::vector<int32_t> ids_;  // of the verification
+  std::vector<int32_t> ids_;  // of the pass whose inputs are being set
   std::vector<uint64_t> masks_;
   std::vector<int32_t> positions_, output_rows_;  // of several sequences
   std::vector<PassSequence> sequences_;

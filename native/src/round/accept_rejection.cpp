@@ -1,6 +1,7 @@
 // Lossless multi-step speculative sampling: Leviathan et al., "Fast inference from transformers via speculative
 // decoding", 2023, and Chen et al., "Accelerating large language model decoding with speculative sampling", 2023, for a
-// chain; Miao et al., "SpecInfer", 2024, algorithm 2, for trees, here with siblings drawn without replacement.
+// chain; Miao et al., "SpecInfer", 2024, algorithm 2, for trees. Drafters draw one child at most, beside
+// certain ones; the rule holds for any number of siblings that are drawn without replacement.
 //
 // At a token with drawn children x1, x2, ... let p1 = p be the target's distribution, and q1, q2, ... what each child
 // was drawn from: its draft's distribution without its elder siblings, renormalised. They are tried in turn: child i is

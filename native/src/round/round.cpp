@@ -39,10 +39,7 @@ class Round {
   // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
     if (!step.request->shares_rounds()) return attempt(step, [&] { step.request->plan({}); });
-    const int32_t num_other_rows = num_rows_ + num_left_;
-    const PassShare share{.num_requests = std::max(num_sharing_, 1),
-                          .num_other_rows = num_other_rows,
-                          .most_rows = max_verified_rows(engine_.options()) - num_other_rows};
+    const PassShare share = share_beside(num_rows_ + num_left_);
     attempt(step, [&] { step.request->plan(share); });
     const int32_t num_rows = step.request->num_rows_expected();
     const bool is_full = num_rows_ + num_rows > max_verified_rows(engine_.options());
@@ -63,11 +60,7 @@ class Round {
     }
     if (num_for_it == 0 || num_for_it == num_free) return;
     const bool all_draft = is_tried || 2 * num_for_it >= num_free;
-    const int32_t num_other_rows = num_sharing_ - 1;
-    const PassShare share{.num_requests = num_sharing_,
-                          .num_other_rows = num_other_rows,
-                          .most_rows = max_verified_rows(engine_.options()) - num_other_rows,
-                          .company = all_draft ? Company::kDrafts : Company::kPlain};
+    const PassShare share = share_beside(num_sharing_ - 1, all_draft ? Company::kDrafts : Company::kPlain);
     for (Step& step : steps_) {
       if (step.request->chose_to_draft().value_or(all_draft) == all_draft) continue;
       attempt(step, [&] { step.request->replan(share); });
@@ -119,6 +112,13 @@ class Round {
   }
 
  private:
+  PassShare share_beside(int32_t num_other_rows, Company company = Company::kFree) const noexcept {
+    return {.num_requests = std::max(num_sharing_, 1),
+            .num_other_rows = num_other_rows,
+            .most_rows = max_verified_rows(engine_.options()) - num_other_rows,
+            .company = company};
+  }
+
   static bool shares(const Step& step) { return step.request->drafts_next() && step.request->shares_rounds(); }
 
   template <typename Body>
