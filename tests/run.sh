@@ -12,7 +12,9 @@ source "$venv/bin/activate"
 # torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand.
 echo "installing into $venv, which takes minutes where torch must be fetched"
 python -m pip install --quiet "torch==2.13.0"
-python -m pip install --quiet ".[cpu,export,structured,train,serve,report,test]"
+extras=cpu,export,structured,train,serve,report,test
+if command -v chromium google-chrome >/dev/null; then extras+=,browser; fi # pages are looked at in a browser where one is
+python -m pip install --quiet ".[$extras]"
 
 if [ ! -f "$bundle/manifest.json" ]; then
   pilotfish export smollm2 --draft samples/smollm2-draft-19m.gguf --draft-vocab 8192 --out "$bundle"

@@ -132,3 +132,20 @@ def test_a_mix_of_k_blocks_loses_little(tmp_path: Path) -> None:
     assert errors.keys() == {("Q4_K", "int4_asym"), ("Q4_K", "int8"), ("Q6_K", "int8")}
     assert errors["Q4_K", "int4_asym"] < 1e-3  # f16 rounds scales and offsets, which nearly cancel, by up to 5e-4 each
     assert max(errors["Q4_K", "int8"], errors["Q6_K", "int8"]) < 0.01
+
+
+def test_blocks_with_an_outlier_are_taken_over_though_their_offsets_are_rounded(tmp_path: Path) -> None:
+    shape = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+    folder = save_model(tmp_path / "model", tiny_config("llama", **shape))
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight[:, ::32] = -1.0
+    model.save_pretrained(folder)
+    path = write_gguf(
+        folder, tmp_path / "model.gguf", type_of=lambda name: Type.Q4_K if "ffn_down" in name else Type.Q6_K
+    )
+    options = ExportOptions(tokenizer=str(folder), parity_tokens=120)
+    losses = export(str(path), tmp_path / "out", options=options).models[0].losses
+    error = next(loss.relative_error for loss in losses if loss.stored_type == "Q4_K")
+    assert 1e-3 < error < 1e-2  # scale * code and offset nearly cancel, 31 times a block
