@@ -38,6 +38,7 @@ from .records import (
     EngineInfo,
     EngineOptions,
     Finish,
+    LoadStage,
     Mask,
     Model,
     Origin,
@@ -45,6 +46,7 @@ from .records import (
     RequestOptions,
     RequestStats,
     Token,
+    VerifyHashes,
 )
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "Finish",
     "InternalError",
     "InvalidArgumentError",
+    "LoadStage",
     "Mask",
     "Model",
     "NoTokenLeftError",
@@ -84,6 +87,7 @@ __all__ = [
     "RequestStats",
     "Token",
     "UnsupportedError",
+    "VerifyHashes",
     "calls",
     "include_dir",
     "library_path",

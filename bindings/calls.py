@@ -14,6 +14,7 @@ import numpy as np
 from .errors import CallbackFailedError, InvalidArgumentError, PilotfishError
 from .handle import EngineHandle, RequestHandle, begin_step, check_outside_of_steps, end_step
 from .library import ffi, lib
+from .progress import ProgressCall
 from .records import (
     CudaInfo,
     Decision,
@@ -88,24 +89,33 @@ def ort_version(ort_library: str) -> str:
     return _text(buffer)
 
 
-def cuda_info(device_index: int, *, measure: bool) -> CudaInfo:
-    """A GPU; its bandwidth takes some milliseconds to measure and is 0 otherwise."""
+def cuda_info(device_index: int, *, measure: bool, ort_library: str | None = None) -> CudaInfo:
+    """A GPU; its bandwidth takes some milliseconds to measure and is 0 otherwise.
+
+    Raises:
+        OnnxRuntimeMissingError: why the ONNX Runtime at `ort_library` cannot run on it.
+    """
     info = ffi.new("pf_cuda_info*")
-    check(lib.pf_cuda_describe(device_index, ffi.NULL, int(measure), info))
+    library = ffi.NULL if ort_library is None else os.fsencode(ort_library)
+    check(lib.pf_cuda_describe(device_index, library, int(measure), info))
     values = {field.name: getattr(info, field.name) for field in fields(CudaInfo)}
-    return CudaInfo(**(values | {name: _text(values[name]) for name in ("name", "architectures")}))
-
-
-def ort_check_cuda(ort_library: str, device_index: int) -> None:
-    """Raise OnnxRuntimeMissingError, which says why, if the ONNX Runtime at a path cannot run on a GPU."""
-    check(lib.pf_cuda_describe(device_index, os.fsencode(ort_library), 0, ffi.new("pf_cuda_info*")))
+    values |= {name: _text(values[name]) for name in ("name", "architectures")}
+    return CudaInfo(**(values | {"has_provider_kernels": bool(values["has_provider_kernels"])}))
 
 
 def engine_open(bundle: str, options: EngineOptions) -> EngineHandle:
-    """Check and load the bundle folder."""
+    """Check and load the bundle folder. What options.progress raises ends the load and is raised."""
     out = ffi.new("pf_engine**")
     struct, _keep_alive = _engine_options(options)
-    check(lib.pf_engine_open(os.fsencode(bundle), struct, out))
+    progress = None if options.progress is None else ProgressCall(options.progress)
+    if progress is not None:
+        struct.progress, struct.progress_user = progress.callback, progress.handle
+    try:
+        check(lib.pf_engine_open(os.fsencode(bundle), struct, out))
+    except CallbackFailedError:
+        if progress is None or progress.error is None:
+            raise
+        raise progress.error  # noqa: B904 - the other says no more than that there is one
     return EngineHandle(out[0], lib.pf_engine_close)
 
 
@@ -156,6 +166,39 @@ def engine_cost(engine: EngineHandle, model: Model, num_rows: int, context: int)
 def engine_save_lookup(engine: EngineHandle) -> None:
     """Write the lookup store's file if outputs were added since."""
     check(lib.pf_engine_save_lookup(engine.pointer))
+
+
+def engine_save_session(engine: EngineHandle, path: str, ids: NDArray[np.int32], note: bytes) -> int:
+    """Save a conversation with what is cached of its beginning, and return of how many tokens."""
+    num_tokens = ffi.new("int32_t*")
+    ids_view = ffi.from_buffer("int32_t[]", np.ascontiguousarray(ids, dtype=np.int32))
+    check(
+        lib.pf_engine_save_session(
+            engine.pointer,
+            os.fsencode(path),
+            ids_view,
+            len(ids),
+            ffi.from_buffer("char[]", note),
+            len(note),
+            num_tokens,
+        )
+    )
+    return int(num_tokens[0])
+
+
+def engine_load_session(engine: EngineHandle, path: str) -> tuple[list[int], int, bytes]:
+    """What a file of engine_save_session() holds: token ids, how many of them are cached now, and the note."""
+    out = ffi.new("pf_session**")
+    check(lib.pf_engine_load_session(engine.pointer, os.fsencode(path), out))
+    try:
+        size = ffi.new("size_t*")
+        ids_pointer = lib.pf_session_ids(out[0], size)
+        ids = [int(each) for each in ffi.unpack(ids_pointer, size[0])] if size[0] > 0 else []
+        note_pointer = lib.pf_session_note(out[0], size)
+        note = bytes(ffi.buffer(note_pointer, size[0]))
+        return ids, int(lib.pf_session_num_cached(out[0])), note
+    finally:
+        lib.pf_session_close(out[0])
 
 
 def request_open(engine: EngineHandle, ids: NDArray[np.int32], options: RequestOptions) -> RequestHandle:
@@ -287,7 +330,7 @@ def _engine_options(options: EngineOptions) -> tuple[Any, Any]:
     strings = []
     for field in fields(options):
         value = getattr(options, field.name)
-        if value is None:
+        if value is None or field.name == "progress":  # which is engine_open's
             continue
         if field.name in _PATHS:
             strings.append(ffi.new("char[]", os.fsencode(value)))

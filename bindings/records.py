@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Progress = Callable[["LoadStage", int, int], object]
+    """Called with the stage, and with how many bytes of weights of how many have been read."""
+
 
 class Device(IntEnum):
     """Where the models run."""
@@ -68,6 +71,21 @@ class Acceptance(IntEnum):
     REJECTION = 1
 
 
+class VerifyHashes(IntEnum):
+    """Whether hashes of a bundle's files are compared with the manifest's."""
+
+    ALWAYS = 0
+    NEVER = 1
+
+
+class LoadStage(IntEnum):
+    """What a load does, in this order."""
+
+    READING = 0
+    MEASURING = 1
+    RECORDING = 2
+
+
 class Reason(IntEnum):
     """Why a round drafted what it did."""
 
@@ -97,6 +115,7 @@ class EngineOptions:
     max_context: int | None = None
     max_draft_tokens: int | None = None
     prefill_chunk: int | None = None
+    max_wait_ms: int | None = None
     num_sequences: int | None = None
     memory_budget_bytes: int | None = None
     calibration: Calibration | None = None
@@ -106,6 +125,10 @@ class EngineOptions:
     lookup_store_bytes: int | None = None
     device_index: int | None = None
     acceptance: Acceptance | None = None
+    verify_hashes: VerifyHashes | None = None
+    program_bytes: int | None = None
+    progress: Progress | None = None
+    """What it raises ends the load, and is raised by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +170,8 @@ class EngineInfo:
     """Of the GPU before anything was loaded; 0 where no GPU was asked for, or found."""
     prefill_chunk: int
     """Tokens of a prompt that a pass takes at most."""
+    program_bytes: int
+    """Of the process beside the library: Python, and what else it has loaded; 0 on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +188,8 @@ class CudaInfo:
     read_bytes_per_second: float
     name: str
     architectures: str
+    has_provider_kernels: bool
+    """Whether those of the ONNX Runtime that was asked about run on it; False where none was."""
 
 
 @dataclass(frozen=True, slots=True)

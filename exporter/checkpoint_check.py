@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .config_check import beside_adapter
 from .errors import CheckpointError, UnsupportedModelError, UnusedTensorError
-from .heads.checkpoint import mtp_prefixes
+from .heads import mtp
 from .model_check import check_parameters
 from .tensor_names import text_name
 from .trace import build_on_meta, first_names
@@ -90,7 +90,7 @@ def _unused(
     others = sorted(set(source.names()) - used)
     if checkpoint.is_text_part:  # the other parts are not what is exported
         others = [name for name in others if text_name(name) is not None]
-    prefixes = mtp_prefixes(others)
+    prefixes = mtp.prefixes_of(others)
     further = [name for name in others if prefixes and name.startswith(prefixes)]
     notes = []
     if further and not uses_mtp:

@@ -38,18 +38,30 @@ INPUTS = (
 )
 ATTENTION_INPUTS = ("position_ids", "seq_starts", "context_lens", "block_table", "tree_mask")
 CACHE_AXES = ("num_blocks", "block_size", "num_kv_heads", "head_dim")
-CACHE_DTYPES = ("f16", "f32", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheType:
+    """How a cache keeps keys and values."""
+
+    element: str  # of its tensor: u8, where it is neither f16 nor f32
+    column_elements: int  # of each column of a head of a slot
+    scale_elements: int  # beside them
+    most_kl: float  # nats a row that its rounding may cost beside exact weights
+
+
+CACHE_TYPES = {
+    "f16": CacheType("f16", 1, 0, 1e-3),
+    "f32": CacheType("f32", 1, 0, 1e-3),
+    "int8": CacheType("u8", 1, 2, 5e-3),
+}
 
 
 def cache_port(name: str, dtype: str, num_kv_heads: int, head_dim: int) -> Port:
-    """A cache input; int8 has a scale of two bytes for each slot and head."""
-    width = head_dim + 2 if dtype == "int8" else head_dim
-    return Port(name, cache_element(dtype), (*CACHE_AXES[:2], num_kv_heads, width))
-
-
-def cache_element(dtype: str) -> str:
-    """The element type of a cache's tensor."""
-    return "u8" if dtype == "int8" else dtype
+    """A cache input."""
+    kind = CACHE_TYPES[dtype]
+    width = head_dim * kind.column_elements + kind.scale_elements
+    return Port(name, kind.element, (*CACHE_AXES[:2], num_kv_heads, width))
 
 
 def key_cache(layer: int) -> str:
@@ -95,7 +107,22 @@ ATTENTION_ATTRIBUTES = (
     "norm_epsilon",
     "shared_kv",
 )
+JOIN_ATTRIBUTES = ("axis",)
+MOST_JOINED = 8  # inputs of a Join
+ROWS_PART_ATTRIBUTES = ("part", "num_parts")
+NORM_ATTRIBUTES = ("norm", "activation", "norm_epsilon")
 
 # Bytes of a group: TILE_ROWS rows by GROUP_COLUMNS columns.
 GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048, "f32": 4096}
 FORMATS = tuple(GROUP_BYTES)
+
+ROW_STEPS_ATTRIBUTES = ("row_inputs", "widths", "steps", "outputs")
+# Kinds of a RowSteps' steps by their number, as native/src/base/row_program.h has them.
+ROW_STEP_KINDS = (
+    *("copy", "abs", "exp", "log", "sqrt", "sigmoid", "tanh", "erf", "gelu", "gelu_tanh"),
+    *("add", "sub", "mul", "div", "max", "min", "less", "not_less", "fma", "select", "join", "dot", "largest"),
+)
+MOST_ROW_INPUTS = 24
+MOST_ROW_OUTPUTS = 8
+MOST_ROW_STEPS = 256
+MOST_ROW_COLUMNS = 1 << 24

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pilotfish.runtime.draft_evaluation import CHAINS, replay
 from pilotfish.runtime.manifest import DraftTrial
 
-from .contract import GROUP_BYTES
+from .packing import packed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Agreement = Sequence[NDArray[np.bool_]]  # for each answer, which of its tokens the draft guesses: [num_tokens]
 
-_GROUP_WEIGHTS = 16 * 64  # that `contract.GROUP_BYTES` are of
 _NODE_BYTES = 1 << 16  # a node takes as long as reading these, beside its matrix
 _FEWEST_IDS = 8192
 
@@ -36,8 +35,8 @@ def pass_bytes(model: ExportedModel, formats: FormatChoice, num_logits: int | No
     for node in readers:
         weight = model.plan.weights[str(node.inputs[1].name)]  # type: ignore[union-attr]
         rows = num_logits if num_logits is not None and node is readers[-1] else weight.out_features
-        stored = formats.of_matrix(weight.name) or weight.format
-        total += rows * weight.in_features * GROUP_BYTES[stored] / _GROUP_WEIGHTS
+        stored = getattr(formats, weight.part) or weight.format
+        total += packed_bytes(rows, weight.in_features, stored)
     return total
 
 

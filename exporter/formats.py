@@ -7,13 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from .options import PARTS, FormatChoice, ModelFormats
 from .trace import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    import torch
     from transformers import PreTrainedModel
 
     from .passes import PackedWeight, Plan
@@ -87,7 +88,7 @@ class MatrixFormats:
         """What was decided about the matrices of a plan: one decision a part, in the order of PARTS."""
         weights: dict[str, list[PackedWeight]] = {part: [] for part in PARTS}
         for weight in plan.weights.values():
-            weights[weight.name if weight.name in weights else "linear"].append(weight)
+            weights[weight.part].append(weight)
         weights["lm_head"] = weights["lm_head"] or weights["embedding"]  # a tied one in the same format
         return tuple(self._decision(part, plan, weights[part]) for part in PARTS)
 
@@ -130,10 +131,10 @@ def _stored_types(model: PreTrainedModel, source: WeightSource) -> dict[str, dic
     """For each part the stored type of each of its matrices."""
     names = first_names(model)
     output_layer: Callable[[], torch.nn.Module | None] = model.get_output_embeddings
-    embedding, head = model.get_input_embeddings(), output_layer()
+    head = output_layer()
     types: dict[str, dict[str, str]] = {part: {} for part in PARTS}
     for module_name, module in model.named_modules():
-        part = "embedding" if module is embedding else "lm_head" if module is head else "linear"
+        part = "embedding" if isinstance(module, torch.nn.Embedding) else "lm_head" if module is head else "linear"
         for key, weight in module.named_parameters(recurse=False):
             name = names[f"{module_name}.{key}" if module_name else key]
             stored = source.stored_type(name) if weight.ndim > 1 else None

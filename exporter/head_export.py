@@ -12,7 +12,7 @@ from .errors import UnsupportedModelError
 from .graph_file import write_graph
 from .head_parity import NUM_STEPS, check_head_parity
 from .head_sharing import shared_tensors, without_copies
-from .heads import HeadCheckpoint, TargetParts, build_head
+from .heads import CacheOptions, HeadCheckpoint, TargetParts, build_head
 from .manifest import HeadCacheEntry, HeadEntry
 from .options import DEFAULT_HEAD_FORMAT
 from .parity import parity_ids
@@ -111,8 +111,7 @@ def _build(
         checkpoint,
         parts,
         options.head_format or DEFAULT_HEAD_FORMAT,
-        max_positions=target.max_positions,
-        cache_dtype=options.cache_dtype,
+        CacheOptions(target.max_positions, options.cache_dtype),
         logit_ids=None if vocabulary is None else vocabulary.ids,
     )
     return _Head(model, checkpoint, parts, vocabulary)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .contract import aux_hidden
+from .heads import KINDS
 from .heads.torch_heads import TorchHead
 from .logits import compare
 from .parity import Parity, check_integers, graph_outputs, run_rows
@@ -50,7 +52,8 @@ def check_head_parity(
     _, *found = graph_outputs(target.graph_path, ids, cache_dtype, ["logits", *names])
     streams = dict(zip(head.taps, found, strict=True))
     advance()
-    exported = _graph_logits(head, folder, streams, ids, cache_dtype)
+    run = _Run(folder, head.num_predictions, dict(zip(names, found, strict=True)), cache_dtype)
+    exported = KINDS[head.kind].run(run, ids)
     advance()
     stored = StoredWeights(head.plan, tensors)
     inputs = {tap: torch.from_numpy(stream) for tap, stream in streams.items()}
@@ -71,22 +74,22 @@ def check_head_parity(
     return parity
 
 
-def _graph_logits(head: HeadModel, folder: Path, streams: dict[int, Array], ids: list[int], cache_dtype: str) -> Array:
-    """Logits of every output one after the other, in the order of TorchHead.logits."""
-    rows: dict[str, Array] = {aux_hidden(tap): stream for tap, stream in streams.items()}
-    paths = {role: folder / f"head.{role}.onnx" for role in head.graphs}
-    if "heads" in paths:
-        names = [f"logits.{index}" for index in range(head.num_predictions)]
-        return np.concatenate(run_rows(paths["heads"], rows, names))
-    if "features" in paths:
-        features = run_rows(paths["features"], rows, ["features"])[0]
-        return graph_outputs(paths["step"], ids[1:], cache_dtype, ["logits"], {"features": features[:-1]})[0]
-    num_rows = len(ids) - head.num_predictions
-    state = {name: stream[:num_rows] for name, stream in rows.items()}
-    results = []
-    for stage, path in enumerate(paths.values()):
-        tokens = np.array(ids[1 + stage : 1 + stage + num_rows], dtype=np.int32)
-        logits, next_state = run_rows(path, {**state, "input_ids": tokens}, ["logits", "next_state"])
-        results.append(logits)
-        state = {"state": next_state}
-    return np.concatenate(results)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The graphs in a folder."""
+
+    folder: Path
+    num_predictions: int
+    streams: Mapping[str, Array]
+    cache_dtype: str
+
+    def rows(self, role: str, inputs: Mapping[str, Array], outputs: list[str]) -> list[Array]:
+        """Outputs of a graph whose rows do not know each other."""
+        return run_rows(self._path(role), dict(inputs), outputs)
+
+    def step(self, role: str, ids: list[int], inputs: Mapping[str, Array]) -> Array:
+        """Logits of a graph with a cache, after each of the ids."""
+        return graph_outputs(self._path(role), ids, self.cache_dtype, ["logits"], inputs)[0]
+
+    def _path(self, role: str) -> Path:
+        return self.folder / f"head.{role}.onnx"

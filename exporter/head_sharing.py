@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .strips import row_spans
+
 if TYPE_CHECKING:
     import torch
 
@@ -29,9 +31,8 @@ def _is_copy(name: str, tensor: torch.Tensor, target: TargetParts) -> bool:
     if of is None or tuple(tensor.shape) != (target.vocab_size, target.hidden_size):
         return False
     rows = target.source.read(getattr(target, of))
-    starts = range(0, len(rows), _CHUNK_ROWS)
-    chunks = ((tensor[start : start + _CHUNK_ROWS], rows[start : start + _CHUNK_ROWS]) for start in starts)
-    return all(np.array_equal(mine.float().numpy(), theirs) for mine, theirs in chunks)
+    spans = row_spans(len(rows), _CHUNK_ROWS)
+    return all(np.array_equal(tensor[start:end].float().numpy(), rows[start:end]) for start, end in spans)
 
 
 def shared_tensors(head: HeadModel, target: ExportedModel) -> dict[str, StoredTensor]:
@@ -44,9 +45,8 @@ def shared_tensors(head: HeadModel, target: ExportedModel) -> dict[str, StoredTe
     for weight in head.plan.weights.values():
         if any(source in head.source.tensors for source in weight.sources):
             continue
-        parts = dataclasses.astuple(weight)[1:]
         for other in target.plan.weights.values():
-            if dataclasses.astuple(other)[1:] == parts:
+            if dataclasses.replace(weight, name=other.name) == other:
                 shared[weight.name] = stored[other.name]
     for name, table in head.tables.items():
         found = stored.get(name)

@@ -36,7 +36,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "README.m
 class Checkpoint:
     """A model that can be exported; its tensors stay on disk."""
 
-    id: str  # as the user named it; of a local path only the last component
+    own_id: str  # as the user named it; of a local path only the last component
     path: Path
     config: PretrainedConfig
     tokenizer: TokenizerInfo | None
@@ -45,6 +45,11 @@ class Checkpoint:
     prequantised: Method | None = None  # how a folder's matrices are quantised; None: they are plain
     is_text_part: bool = False  # of a model with parts for images or sound, which are left out
     adapters: tuple[Adapter, ...] = ()  # that are merged into it, in this order
+
+    @property
+    def id(self) -> str:
+        """What it is called where its weights count: with the adapters that are merged into it."""
+        return " + ".join([self.own_id, *(adapter.id for adapter in self.adapters)])
 
     def source(self, model: PreTrainedModel) -> CheckpointSource:
         """Opens the tensors under the names of `model`'s state dict.
@@ -61,16 +66,19 @@ class Checkpoint:
         if self.prequantised is not None:
             source = PrequantisedSource(folder, self.prequantised)
         for adapter in self.adapters:
-            base = self.id.partition(" + ")[0]
-            source = AdaptedSource(source, adapter, model, base, is_text_part=self.is_text_part)
+            source = AdaptedSource(source, adapter, model, self.own_id, is_text_part=self.is_text_part)
         return source
 
     def origin(self) -> str:
         """What tells its files, as they are now, and the packages that read them from others."""
+        folders = [adapter.path for adapter in self.adapters]
+        files: list[Path] = []
         if self.path.is_file():
-            files = list(open_gguf(self.path).parts)
+            files += open_gguf(self.path).parts
         else:
-            files = sorted([*self.path.glob("*.safetensors"), *self.path.glob("*.json")])
+            folders.insert(0, self.path)
+        for folder in folders:
+            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")])
         found = [(str(file.resolve()), (info := file.stat()).st_size, info.st_mtime_ns) for file in files]
         return repr((found, package_versions(), self.config.to_dict()))
 
@@ -97,7 +105,7 @@ def load_checkpoint(name: str) -> Checkpoint:
         return _load_gguf(path)
     config, prequantised, is_text_part = _folder_config(path)
     return Checkpoint(
-        id=path.name if path == Path(name) else name,
+        own_id=path.name if path == Path(name) else name,
         path=path,
         config=config,
         tokenizer=load_tokenizer(path, config),
@@ -118,7 +126,7 @@ def _exists(path: Path) -> bool:
 def _load_gguf(path: Path) -> Checkpoint:
     file = open_gguf(path)
     return Checkpoint(
-        id=path.name,
+        own_id=path.name,
         path=path,
         config=_gguf_config(file),
         tokenizer=load_gguf_tokenizer(file),

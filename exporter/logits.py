@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .strips import in_spans
+from .strips import in_spans, row_spans
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Differences = tuple[float, float, float, float]
@@ -16,7 +16,7 @@ _ROWS = 16  # at a time: in f64, all rows of a large vocabulary take more memory
 def compare(reference: Array, found: Array) -> Differences:
     """Largest and mean difference of logits, KL in nats a row, and share of rows with the same largest one."""
     difference = np.abs(reference - found)
-    spans = [(start, min(start + _ROWS, len(reference))) for start in range(0, len(reference), _ROWS)]
+    spans = row_spans(len(reference), _ROWS)
     divergence = np.concatenate(list(in_spans(lambda start, end: _kl(reference[start:end], found[start:end]), spans)))
     agreement = (reference.argmax(axis=1) == found.argmax(axis=1)).mean()
     return float(difference.max()), float(difference.mean()), float(divergence.mean()), float(agreement)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .bundle import file_entry
 from .errors import UnsupportedModelError
 from .manifest import CacheEntry, FormatsEntry, LoweredEntry, ModelEntry, SourceEntry
-from .passes.check import nodes_per_layer, operators_of_runtime
+from .passes.check import FUSED_NODES, nodes_per_layer, operators_of_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,10 +76,10 @@ def _caches(attentions: Sequence[Mapping[str, ir.Attr]]) -> tuple[CacheEntry, ..
 
 
 def _lowered(exported: ExportedModel) -> LoweredEntry | None:
-    operators = tuple(operators_of_runtime(exported.graph))
-    if not operators and not exported.plan.unfused:
+    operators, num_nodes = tuple(operators_of_runtime(exported.graph)), nodes_per_layer(exported.graph)
+    if not operators and not exported.plan.unfused and num_nodes == FUSED_NODES:
         return None
-    return LoweredEntry(nodes_per_layer(exported.graph), operators, tuple(exported.plan.reasons()))
+    return LoweredEntry(num_nodes, operators, tuple(exported.plan.reasons()))
 
 
 def _intermediate_size(plan: Plan) -> int:
@@ -88,16 +88,16 @@ def _intermediate_size(plan: Plan) -> int:
     others = [
         weight.out_features
         for weight in plan.weights.values()
-        if weight.name not in ("embedding", "lm_head") and not weight.name.endswith(".qkv")
+        if weight.part == "linear" and not weight.name.endswith(".qkv")
     ]
     return max(gated or others)
 
 
 def _mixture(plan: Plan) -> dict[str, float]:
-    """Share of the weights of linear layers, the output layer aside, that each format has; the largest first."""
+    """Share of the weights of linear layers, neither looked up nor of the output layer, that each format has."""
     sizes: Counter[str] = Counter()
-    for name, weight in plan.weights.items():
-        if name not in ("embedding", "lm_head"):
+    for weight in plan.weights.values():
+        if weight.part == "linear":
             sizes[weight.format] += weight.out_features * weight.in_features
     return {name: round(count / sizes.total(), 4) for name, count in sizes.most_common()}
 

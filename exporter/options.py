@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .contract import CACHE_DTYPES, FORMATS
+from .contract import CACHE_TYPES, FORMATS
 from .errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,10 +32,6 @@ class FormatChoice:
             value = getattr(self, part)
             if value is not None and value not in FORMATS:
                 raise OptionError(f"{part} format is {value!r}; choose one of {', '.join(FORMATS)}")
-
-    def of_matrix(self, name: str) -> str | None:
-        """The format of a stored matrix by its name."""
-        return getattr(self, name if name in PARTS else "linear")  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class ExportOptions:
         FAST_FORMATS, by what promises more tokens a second on a few prompts.
     head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
         in the target's format, except for an output layer where another head_format is given.
-    cache_dtype: "f16", "f32" or "int8", the type of the key and value caches.
+    cache_dtype: the type of the key and value caches, a key of `contract.CACHE_TYPES`.
     draft_vocab, head_vocab: the draft, and the head, scores so many ids only. None: of a draft as many as promise most
         tokens a second, of a head all.
     draft_vocab_text: a text file whose most frequent tokens these ids are; None takes those of a built-in text and the
@@ -99,8 +95,8 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.head_format is not None and self.head_format not in FORMATS:
             raise OptionError(f"head_format is {self.head_format!r}; choose one of {', '.join(FORMATS)}")
-        if self.cache_dtype not in CACHE_DTYPES:
-            raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_DTYPES)}")
+        if self.cache_dtype not in CACHE_TYPES:
+            raise OptionError(f"cache_dtype is {self.cache_dtype!r}; choose one of {', '.join(CACHE_TYPES)}")
         for name, value in (("draft_vocab", self.draft_vocab), ("head_vocab", self.head_vocab)):
             if value is not None and value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1")

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from tokenizers import Tokenizer
 
-from .contract import HIDDEN_ROWS, aux_hidden, cache_element, key_cache, value_cache
+from .contract import CACHE_TYPES, HIDDEN_ROWS, aux_hidden, key_cache, value_cache
 from .data_types import DATA_TYPES
 from .errors import OptionError, ParityError
 from .logits import Differences, compare
@@ -79,8 +79,6 @@ _TOLERANCES = {
     "f16": _Tolerance(1e-3, 1e-3),
     "f32": _Tolerance(1e-3, 1e-3),
 }
-# What the caches' rounding may cost beside exact weights.
-_CACHE_KL = {"f32": 1e-3, "f16": 1e-3, "int8": 5e-3}
 _REREAD_KL = 1e-6  # between two readings of the same weights, in f32
 _REREAD_TOKENS = 64  # of the text, by which they are compared
 
@@ -128,7 +126,7 @@ def check_parity(
     parity = Parity(*compare(same, exported), *compare(original, exported), *of_weights[2:], float(len(ids)))
     formats = {weight.format for weight in plan.weights.values()}
     check_integers(graph.stem, parity, formats, cache_dtype)
-    limit = max(_CACHE_KL[cache_dtype], *(_TOLERANCES[item].original_kl for item in formats))
+    limit = max(CACHE_TYPES[cache_dtype].most_kl, *(_TOLERANCES[item].original_kl for item in formats))
     _check(graph.stem, "the original weights", parity.original_kl, limit)
     return ParityResult(parity, meter.losses(), tap_reference(ids, taps, expected_streams) if taps else None)
 
@@ -198,7 +196,7 @@ class PagedRun:
         self._session = _session(graph)
         self._caches = {}
         num_blocks = -(-num_tokens // _BLOCK_SIZE)
-        cache_type = DATA_TYPES[cache_element(cache_dtype)].numpy()
+        cache_type = DATA_TYPES[CACHE_TYPES[cache_dtype].element].numpy()
         for port in self._session.get_inputs():
             if port.name.startswith((key_cache(0)[:-1], value_cache(0)[:-1])):
                 shape = (num_blocks, _BLOCK_SIZE, *port.shape[2:])
@@ -277,7 +275,7 @@ def check_integers(name: str, parity: Parity, formats: set[str], cache_dtype: st
     Raises:
         ParityError: KL over it.
     """
-    limit = max(_CACHE_KL[cache_dtype], *(_TOLERANCES[item].kl for item in formats))
+    limit = max(CACHE_TYPES[cache_dtype].most_kl, *(_TOLERANCES[item].kl for item in formats))
     _check(name, "the same integers", parity.kl, limit)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from .errors import CheckpointError
 from .shards import open_shards
+from .strips import row_spans
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,7 @@ class SafetensorsSource:
             return False
         if not shape:
             return self._same(*(file.read(name) for file, name in pair))
-        spans = ((start, min(start + _ROWS, shape[0])) for start in range(0, shape[0], _ROWS))
+        spans = row_spans(shape[0], _ROWS)
         return all(self._same(*(file.read_rows(name, *span) for file, name in pair)) for span in spans)
 
     @staticmethod

@@ -21,11 +21,15 @@ _SPANS_AHEAD = 64  # whose results may wait to be taken
 _MOST_THREADS = 8  # beyond, they wait for Python's lock
 
 
+def row_spans(num_rows: int, height: int) -> list[tuple[int, int]]:
+    """Start and end of spans of `height` rows, the last one perhaps of fewer, that are all rows together."""
+    return [(start, min(start + height, num_rows)) for start in range(0, num_rows, height)]
+
+
 def in_strips(work: Callable[[int, int], Result], num_rows: int, num_columns: int) -> Iterator[Result]:
     """Calls work(start, end) for all strips of a matrix, on several threads; gives the results in the order of rows."""
     height = max(_STRIP_ELEMENTS // max(num_columns, 1) // _UNIT, 1) * _UNIT
-    strips = [(start, min(start + height, num_rows)) for start in range(0, num_rows, height)]
-    yield from in_spans(work, strips)
+    yield from in_spans(work, row_spans(num_rows, height))
 
 
 def in_spans(work: Callable[[int, int], Result], spans: Sequence[tuple[int, int]]) -> Iterator[Result]:

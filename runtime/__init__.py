@@ -12,6 +12,7 @@ from .engine_options import memory_plan
 from .manifest import Manifest
 from .options import GenerateOptions
 from .results import Event, Result, Round, Stats, TokenLogprob
+from .sessions import Session
 from .token_stream import TokenStream
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Model",
     "Result",
     "Round",
+    "Session",
     "Stats",
     "TokenLogprob",
     "TokenStream",

@@ -46,7 +46,6 @@ def summarise(mode: str, samples: Sequence[Sample], plain: Sequence[Sample], pea
         "acceptance_by_position": _by_position([size for sample in samples for size in sample.round_tokens]),
         "acceptance_by_source": _by_source(samples),
         "shares": _shares(samples),
-        "lossy": any(sample.stats.lossy for sample in samples),
         "overhead_share": statistics.median(sample.overhead_share for sample in samples),
         "joules_per_token": _joules(samples),
         "peak_memory_bytes": peak_memory_bytes,

@@ -10,21 +10,24 @@ from pilotfish.bindings import ContextFullError, Device, EngineInfo, Model, call
 from .admission import DEFAULT_QUEUE, MOST_QUEUED, Admission
 from .async_stream import AsyncTokenStream
 from .batch import run_batch, run_rounds
-from .chat_template import ChatTemplate
 from .conversation import check_when_full, fit_conversation
 from .engine_options import engine_options
 from .kernels import warn_of_slow_kernels
+from .load_arguments import DEFAULT_VERIFY_HASHES, LoadArguments
+from .loading import load
 from .manifest import Manifest, read_manifest
 from .messages import check_messages
 from .option_checks import check_flag, check_int, check_sequence, prompt_array, require
 from .options import INT32_MAX, GenerateKeywords, GenerateOptions
 from .ort import ort_for
 from .rounds import Rounds
+from .sessions import conversation_array
+from .sessions import load as load_session
+from .sessions import save as save_session
 from .speculation import DEFAULT_ACCEPTANCE, DEFAULT_CALIBRATION, SpeculationArguments
 from .stop_strings import with_special_stops
 from .structured import Constraints
 from .token_stream import TokenStream
-from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from .messages import Message
     from .results import Result
+    from .sessions import Session
 
 MOST_REPEATS = 1_000_000
 
@@ -62,11 +66,14 @@ class Engine:
         num_sequences: int = limits.ENGINE.num_sequences,
         queue: int = DEFAULT_QUEUE,
         prefill_chunk: int | None = None,
+        max_wait_ms: int | None = None,
         calibration: str = DEFAULT_CALIBRATION,
         draft_window: int | None = None,
         lookup_store: str | Path | None = None,
         lookup_store_size: int | str | None = None,
         acceptance: str = DEFAULT_ACCEPTANCE,
+        verify_hashes: str = DEFAULT_VERIFY_HASHES,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> None:
         """Check and load a bundle folder.
 
@@ -82,6 +89,9 @@ class Engine:
                 further one is an EngineBusyError, and so is one of a thread or task that has another open itself.
             prefill_chunk: tokens of a prompt that a pass takes at most: more are faster and take more memory; None:
                 256, on a GPU 512, and down to 64 where that makes the context fit.
+            max_wait_ms: milliseconds that a chunk of a new prompt may hold up generations that run beside it, between
+                two of their rounds: chunks are as large as what earlier ones took allows, and no smaller than 4 tokens,
+                which a bound below their time cannot change. None: chunks of prefill_chunk tokens.
             calibration: what the source "auto" decides by: "kept" measures passes at the first load, under a second,
                 and keeps the numbers in the user's cache folder; "refresh" measures again; "off" guesses from sizes.
             draft_window: the last tokens that the draft model sees at most; 0: the whole sequence; None: 512.
@@ -93,6 +103,11 @@ class Engine:
                 seed. "rejection": by rejection sampling (Leviathan et al., 2023) where chains are drafted; the
                 output follows the target's distribution but is not plain decoding's text, and the draft's
                 distributions take memory.
+            verify_hashes: "always" compares each file's hash with the manifest's, while it is read; "never" leaves that
+                out, for files that were checked where they came from: damage goes unnoticed.
+            progress: called while the bundle loads, with the stage ("reading", "measuring" passes where they have not
+                been yet, or "recording" rounds of a GPU), how many bytes of weights have been read, and of how many. It
+                may raise, which ends the load.
 
         Raises:
             PilotfishError: the subclass says what is wrong; see pilotfish.bindings.errors.
@@ -105,8 +120,10 @@ class Engine:
             max_draft_tokens=max_draft_tokens,
             num_sequences=num_sequences,
             prefill_chunk=prefill_chunk,
+            max_wait_ms=max_wait_ms,
             library=str(ort_for(device)),
             speculation=SpeculationArguments(calibration, draft_window, lookup_store, lookup_store_size, acceptance),
+            loading=LoadArguments(verify_hashes, progress),
         )
         check_int("queue", queue, 0, MOST_QUEUED)
         if options.device is Device.CPU:
@@ -114,15 +131,12 @@ class Engine:
         self._has_store = lookup_store is not None
         self._max_draft_tokens = max_draft_tokens
         self._manifest = read_manifest(bundle)
-        self._tokenizer = Tokenizer(self._manifest)  # before the weights: what parsing it took is free again by then
-        self._handle = calls.engine_open(str(bundle), options)
+        self._handle, texts = load(self._manifest, options)
+        self._tokenizer = texts.tokenizer
+        self._chat_template, self._tool_template = texts.chat_template, texts.tool_template
         self._rounds = Rounds(min(num_sequences, limits.MOST_TOGETHER))
         self._lock = self._rounds.lock
         self._admission = Admission(self._rounds, queue)
-        special = self._tokenizer.special_tokens()
-        self._chat_template = ChatTemplate(self._manifest.chat_template, special)
-        own = self._manifest.tool_template
-        self._tool_template = self._chat_template if own is None else ChatTemplate(own, special)
         self._info = calls.engine_info(self._handle)
         self._num_ids = min(self._manifest.tokenizer.size, self._info.vocab_size)
         self._constraints = Constraints(self._tokenizer, self._num_ids, self._manifest.tokenizer.eos_ids)
@@ -403,6 +417,43 @@ class Engine:
         """
         with self._lock:
             calls.engine_save_lookup(self._handle)
+
+    def save_session(self, path: str | Path, prompt: str | Sequence[int], *, note: str = "") -> int:
+        """Save a conversation so that it goes on in another process: its token ids, and what the caches hold of it.
+
+        Generations that have ended left it there (``reuse_prefix``): of the target, the draft model and the head, in
+        whole blocks of ``info.block_size`` tokens.
+
+        Args:
+            path: the file, which is written as a whole or not at all, for its owner's eyes only.
+            prompt: the conversation so far as text or token ids: a prompt, and the token_ids that continued it.
+            note: text that load_session() gives back, such as the messages, at most 16 MiB.
+
+        Returns:
+            How many tokens' caches are in the file. A generation runs those after them again.
+
+        Raises:
+            InvalidArgumentError: an id outside the vocabulary.
+            BundleFileMissingError: the file cannot be written.
+        """
+        array = conversation_array(self._ids_of(prompt), self._num_ids)
+        return save_session(self._handle, self._rounds, path, array, note)
+
+    def load_session(self, path: str | Path) -> Session:
+        """Load what save_session() saved, and keep it as if its generations had run here.
+
+        Generations that begin with its token ids go on with the same bits, drafts included. The file may be
+        anybody's: what is wrong with it is an error.
+
+        Raises:
+            BundleFileMissingError: the file does not exist, or cannot be read.
+            PairMismatchError: it is of another bundle.
+            BundleVersionError: it was saved by another version of pilotfish, or on another kind of device.
+            BundleCorruptError: it is damaged, cut short, or no session.
+            ContextFullError: the context is too small for what it has cached.
+            EngineBusyError: open generations hold the cache blocks that it needs.
+        """
+        return load_session(self._handle, self._rounds, path)
 
     def check(self) -> None:
         """Raise InternalError if the caches break an invariant (free + used + retained = total, no owner unknown)."""

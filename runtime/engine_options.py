@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import EngineInfo, EngineOptions, calls, limits
 
 from .devices import parse_device
+from .load_arguments import LoadArguments
 from .manifest import read_manifest
-from .memory import parse_bytes
+from .memory import parse_bytes, program_bytes
 from .option_checks import check_int
 from .speculation import DEFAULT_ACCEPTANCE, SpeculationArguments
 
@@ -34,7 +36,7 @@ def memory_plan(
         BundleFileMissingError, BundleCorruptError, BundleVersionError: there is no such bundle, or it is damaged.
         InvalidArgumentError: a value outside its range.
     """
-    read_manifest(bundle)
+    manifest = read_manifest(bundle)
     options = engine_options(
         device=device,
         threads=None,
@@ -46,7 +48,7 @@ def memory_plan(
         library="",
         speculation=SpeculationArguments(acceptance=acceptance),
     )
-    return calls.plan(str(bundle), options)
+    return calls.plan(str(bundle), replace(options, program_bytes=program_bytes(manifest)))
 
 
 def engine_options(
@@ -59,13 +61,16 @@ def engine_options(
     num_sequences: int,
     prefill_chunk: int | None,
     library: str,
+    max_wait_ms: int | None = None,
     speculation: SpeculationArguments | None = None,
+    loading: LoadArguments | None = None,
 ) -> EngineOptions:
     """The C options of Engine's arguments, within the limits that the library has."""
     bounded = {
         "threads": (threads, limits.MOST_THREADS),
         "max_context": (max_context, limits.MOST_CONTEXT),
         "prefill_chunk": (prefill_chunk, limits.MOST_PREFILL_CHUNK),
+        "max_wait_ms": (max_wait_ms, limits.MOST_WAIT_MS),
     }
     for name, (value, most) in bounded.items():
         if value is not None:
@@ -73,9 +78,11 @@ def engine_options(
     check_int("max_draft_tokens", max_draft_tokens, 0, limits.MOST_DRAFT_TOKENS)
     check_int("num_sequences", num_sequences, 1, limits.MOST_SEQUENCES)
     speculation = speculation or SpeculationArguments()
+    loading = loading or LoadArguments()
     kind, number = parse_device(device)
     return EngineOptions(
         **speculation.options(),
+        **loading.options(),
         ort_library=library,
         device=kind,
         device_index=number,
@@ -84,5 +91,6 @@ def engine_options(
         max_draft_tokens=max_draft_tokens,
         num_sequences=num_sequences,
         prefill_chunk=prefill_chunk,
+        max_wait_ms=max_wait_ms,
         memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
     )

@@ -47,10 +47,9 @@ def _describe_other(index: int) -> dict[str, str]:
 
 def _describe(index: int, info: CudaInfo) -> dict[str, str]:
     name = f"cuda:{index}"
-    capability = f"{info.compute_capability // 10}.{info.compute_capability % 10}"
     path = "early launch and bulk copies" if info.compute_capability >= _COPY_ENGINE else "asynchronous copies"
     return {
-        name: f"{info.name}, compute capability {capability}, {info.num_multiprocessors} multiprocessors",
+        name: f"{info.name}, compute capability {_capability(info)}, {info.num_multiprocessors} multiprocessors",
         f"{name} memory": f"{format_bytes(info.free_bytes)} free of {format_bytes(info.total_bytes)}",
         f"{name} bandwidth": f"{info.read_bytes_per_second / 1e9:.0f} GB/s read by a kernel that does nothing else",
         f"{name} driver": f"runs CUDA up to {version_text(info.driver_version)}",
@@ -61,8 +60,21 @@ def _describe(index: int, info: CudaInfo) -> dict[str, str]:
 def _describe_provider(*, has_gpu: bool) -> str:
     try:
         library = str(ort_for("cuda"))
-        if has_gpu:
-            calls.ort_check_cuda(library, 0)
+        info = calls.cuda_info(0, measure=False, ort_library=library) if has_gpu else None
     except PilotfishError as error:
         return f"cannot be used: {error}"
-    return f"{calls.ort_version(library)} {library}"
+    found = f"{calls.ort_version(library)} {library}"
+    return found if info is None else f"{found}; {_describe_provider_kernels(info)}"
+
+
+def _describe_provider_kernels(info: CudaInfo) -> str:
+    if info.has_provider_kernels:
+        return "its kernels run on cuda:0"
+    return (
+        f"it has no kernels for cuda:0 ({_capability(info)}), which older bundles and models that are not fused whole "
+        "need (pilotfish info names their nodes); export older bundles again"
+    )
+
+
+def _capability(info: CudaInfo) -> str:
+    return f"{info.compute_capability // 10}.{info.compute_capability % 10}"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from pilotfish.bindings import InvalidArgumentError
 from pilotfish.bindings.operating_system import process_memory
 
 from .option_checks import shown
+
+if TYPE_CHECKING:
+    from .manifest import Manifest
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MOST_BYTES = 2**64 - 1
@@ -22,8 +26,11 @@ MEMORY_PARTS = {
     "activations and logits": "activation_bytes",
     "lookup": "lookup_bytes",
     "runtime": "runtime_bytes",
+    "program": "program_bytes",
 }
 """What takes memory, as tables name it, and its field of EngineInfo."""
+_TOKENIZER_BASE = 4 << 20
+_TOKENIZER_RATE = 12  # bytes for each of tokenizer.json
 _BYTES = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*")
 
 
@@ -47,6 +54,11 @@ def format_bytes(num_bytes: int) -> str:
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
     return f"{num_bytes} B"
+
+
+def program_bytes(manifest: Manifest) -> int:
+    """What this process takes beside the library: what it holds already, and its tokenizer."""
+    return resident_memory_bytes() + _TOKENIZER_BASE + _TOKENIZER_RATE * manifest.tokenizer.num_bytes
 
 
 def peak_memory_bytes() -> int:

@@ -6,8 +6,6 @@ import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-
 from pilotfish.bindings import (
     BundleCorruptError,
     BundleFileMissingError,
@@ -21,6 +19,7 @@ from .option_checks import check_encodable, require
 from .spelled_tokens import MARK, SpelledTokens
 from .token_bytes import TokenBytes
 from .tokenizer_checks import check_tokenizer
+from .tokenizer_file import tokenizer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,13 +47,13 @@ def _as_pilotfish_errors(kind: type[PilotfishError], what: str) -> Iterator[None
 class Tokenizer:
     """The tokenizer of target and draft."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        """Load tokenizer.json; BundleFileMissingError or BundleCorruptError names the file."""
+    def __init__(self, manifest: Manifest, *, is_compared: bool = True) -> None:
+        """Load tokenizer.json, and compare its hash; BundleFileMissingError or BundleCorruptError names the file."""
         path = manifest.path / manifest.tokenizer.file
-        content = _checked_content(manifest)
-        check_tokenizer(path, content)
+        text = _checked_text(manifest, is_compared=is_compared)
+        content = check_tokenizer(path, text)
         with _as_pilotfish_errors(BundleCorruptError, f"{path} is not a tokenizer"):
-            self._tokenizer = HuggingFaceTokenizer.from_buffer(content)
+            self._tokenizer = tokenizer_of(text, content)
         # What a checkpoint's file says about batches for training is none of a prompt's business.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -128,7 +127,7 @@ class Tokenizer:
         return token_id in self._special_ids
 
 
-def _checked_content(manifest: Manifest) -> bytes:
+def _checked_text(manifest: Manifest, *, is_compared: bool) -> bytes:
     """The bytes of the file that the manifest names, of its size and hash: what was checked is what is loaded."""
     entry = manifest.tokenizer
     path = manifest.path / entry.file
@@ -140,7 +139,7 @@ def _checked_content(manifest: Manifest) -> bytes:
         raise BundleCorruptError(str(error)) from error
     if len(content) != entry.num_bytes:
         raise BundleCorruptError(f"{path} has {len(content)} bytes, expected {entry.num_bytes}")
-    found = hashlib.sha256(content).hexdigest()
+    found = hashlib.sha256(content).hexdigest() if is_compared else entry.sha256
     if found != entry.sha256:
         raise BundleCorruptError(f"{path} has sha256 {found}, expected {entry.sha256}")
     return content

@@ -43,8 +43,8 @@ _UNBOUNDED = re.compile(r"[*+]|\{\d*,\}")
 _ATOM = re.compile(r"\\.|\[(?:\\.|\[(?:\\.|[^\]\\])*\]|[^\]\\])+\]", re.DOTALL)
 
 
-def check_tokenizer(path: object, text: bytes) -> None:
-    """Raise BundleCorruptError, which says why, unless a tokenizer.json is one that public models have."""
+def check_tokenizer(path: object, text: bytes) -> dict[str, Any]:
+    """The content of a tokenizer.json; BundleCorruptError, which says why, unless it is one that public models have."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -60,6 +60,7 @@ def check_tokenizer(path: object, text: bytes) -> None:
         problem = _problem(list(_steps(content.get(part))), known)
         if problem:
             raise BundleCorruptError(f"{path} has a {part} {problem}")
+    return content
 
 
 def _is_long(token: Any) -> bool:

@@ -2,7 +2,8 @@
 # Builds wheels into dist/ with zig's compilers, which bring the C libraries of other systems, and checks what they need:
 #   bash samples/build_wheels.sh [x86_64] [aarch64] [macos] [windows] [cuda]    x86_64 and aarch64 where nothing is named
 # Wheels for Linux run with glibc 2.28 and newer (manylinux_2_28) and with every Python from 3.10; those of x86-64 were
-# built and run. The steps for macOS, Windows and "cuda" (x86-64 with the GPU's kernels, by nvcc and GCC) are untried.
+# built and run. Of aarch64 the kernels were compiled so; the steps for macOS, Windows and "cuda" (x86-64 with the GPU's
+# kernels, by nvcc and GCC) are untried.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,7 +33,7 @@ linux() {
 
 # The libraries of macOS are searched from the wheel's own folder; zig's linker signs them for this machine alone.
 macos() {
-  build_wheel "$macos_target" macosx-14.0-arm64 "$out" "${macos_cmake[@]}"
+  build_wheel "$macos_target" macosx-11.0-arm64 "$out" "${macos_cmake[@]}"
 }
 
 windows() {

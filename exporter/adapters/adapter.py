@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
 from transformers.pytorch_utils import Conv1D
 
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from pilotfish.exporter.finite import read_finite
+from pilotfish.exporter.shards import ShardFile
 from pilotfish.exporter.tensor_names import text_name
 
 from .settings import AdapterSettings, read_settings
@@ -55,19 +55,19 @@ class Adapter:
     id: str  # the folder's name
     path: Path
     settings: AdapterSettings
-    file: Any  # of safetensors
+    file: ShardFile
 
     def names(self) -> list[str]:
         """Names of all its tensors."""
-        return sorted(self.file.keys())
+        return sorted(self.file.names())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor."""
-        return tuple(self.file.get_slice(name).get_shape())
+        return self.file.shape(name)
 
     def read(self, name: str) -> Array:
         """A tensor as f32."""
-        values: Array = self.file.get_tensor(name).float().numpy()
+        values: Array = self.file.read(name).float().numpy()
         return values
 
     def read_blocks(self, _name: str, _format_name: str) -> None:
@@ -75,7 +75,7 @@ class Adapter:
 
     def stored_type(self, name: str) -> str:
         """Type in the file."""
-        return str(self.file.get_slice(name).get_dtype())
+        return self.file.kind(name)
 
     def read_finite(self, name: str) -> Array:
         """A tensor as f32.
@@ -170,11 +170,8 @@ def open_adapter(name: str) -> Adapter:
     settings = read_settings(folder)
     if not (folder / _WEIGHTS).is_file():
         raise CheckpointError(f"{folder} has no {_WEIGHTS}; save the adapter with peft's save_pretrained")
-    try:
-        file: Any = safe_open(folder / _WEIGHTS, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{folder / _WEIGHTS} cannot be read as safetensors: {error}") from error
-    if not file.keys():
+    file = ShardFile(folder / _WEIGHTS)
+    if not file.names():
         raise CheckpointError(f"{folder / _WEIGHTS} has no tensors; the adapter changes nothing")
     return Adapter(folder.name, folder, settings, file)
 

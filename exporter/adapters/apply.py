@@ -37,5 +37,4 @@ def with_adapters(checkpoint: Checkpoint, folders: Sequence[str], progress: Prog
         base = adapter.settings.base
         if base is not None and PurePath(base).name != PurePath(checkpoint.id).name:
             progress.note(f"{adapter.path} names {base} as its base, and is merged into {checkpoint.id}")
-    name = " + ".join([checkpoint.id, *(adapter.id for adapter in adapters)])
-    return replace(checkpoint, id=name, sha256=None, adapters=adapters)
+    return replace(checkpoint, sha256=None, adapters=adapters)

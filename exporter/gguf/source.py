@@ -8,7 +8,7 @@ import numpy as np
 
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.quantise import joined
-from pilotfish.exporter.strips import in_strips
+from pilotfish.exporter.strips import in_strips, row_spans
 
 from .blocks import keeps_integers, unpack_blocks
 from .families import FAMILIES
@@ -55,8 +55,7 @@ class GgufSource:
         mine, theirs = self._places[stored].tensor, self._places[other].tensor
         if (mine.type, mine.shape) != (theirs.type, theirs.shape):
             return False
-        spans = ((row, min(row + _ROWS, mine.num_rows)) for row in range(0, mine.num_rows, _ROWS))
-        return all(np.array_equal(mine.rows(*span), theirs.rows(*span)) for span in spans)
+        return all(np.array_equal(mine.rows(*span), theirs.rows(*span)) for span in row_spans(mine.num_rows, _ROWS))
 
     def packed_type(self, stored: str) -> None:
         """The gguf package knows the layout of every type that the reader of the header lets through."""

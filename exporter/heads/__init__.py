@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from . import eagle, medusa, mlp_speculator, mtp, target_state
 from .checkpoint import HeadCheckpoint, open_head
 from .graph_builder import new_plan
-from .head_model import CacheShape, HeadModel
+from .head_model import CacheOptions, CacheShape, HeadModel
+from .kinds import KINDS
 from .tensor_source import TargetParts, TensorSource
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["CacheShape", "HeadCheckpoint", "HeadModel", "TargetParts", "build_head", "open_head", "taps_of"]
-
-_TAPS: dict[str, Callable[[HeadCheckpoint, int], tuple[int, ...]]] = {
-    "medusa": target_state.taps,
-    "mlp_speculator": target_state.taps,
-    "eagle": eagle.taps,
-    "eagle3": eagle.taps,
-    "mtp": mtp.taps,
-}
+__all__ = [
+    "KINDS",
+    "CacheOptions",
+    "CacheShape",
+    "HeadCheckpoint",
+    "HeadModel",
+    "TargetParts",
+    "build_head",
+    "open_head",
+    "taps_of",
+]
 
 
 def taps_of(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
@@ -32,16 +29,15 @@ def taps_of(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     Raises:
         CheckpointError: a tap that the target does not have.
     """
-    return _TAPS[checkpoint.kind](checkpoint, num_layers)
+    return KINDS[checkpoint.kind].taps(checkpoint, num_layers)
 
 
 def build_head(
     checkpoint: HeadCheckpoint,
     target: TargetParts,
     format_name: str,
+    cache: CacheOptions,
     *,
-    max_positions: int,
-    cache_dtype: str,
     logit_ids: tuple[int, ...] | None = None,
 ) -> HeadModel:
     """The head's graphs and the plan of their stored tensors.
@@ -53,10 +49,4 @@ def build_head(
         UnsupportedModelError: a variant of the layout that the graphs cannot express.
     """
     source, plan = TensorSource(target, dict(checkpoint.tensors)), new_plan(format_name, logit_ids)
-    if checkpoint.kind == "medusa":
-        return medusa.build(checkpoint, source, plan)
-    if checkpoint.kind == "mlp_speculator":
-        return mlp_speculator.build(checkpoint, source, plan)
-    if checkpoint.kind == "mtp":
-        return mtp.build(checkpoint, source, plan, max_positions, cache_dtype)
-    return eagle.build(checkpoint, source, plan, max_positions, cache_dtype)
+    return KINDS[checkpoint.kind].build(checkpoint, source, plan, cache)

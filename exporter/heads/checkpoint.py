@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,24 +17,21 @@ from safetensors import SafetensorError, safe_open
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from pilotfish.exporter.shards import INDEX, read_index
 
+from . import mtp
 from .config_check import check_head
+from .kinds import KINDS
 from .speculators import as_eagle3, is_speculators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-_FILES = ("model.safetensors", "medusa_lm_head.safetensors", "medusa_lm_head.pt", "pytorch_model.bin")
+    from .head_kind import HeadKind
+
+_FILES = ("model.safetensors", *(name for kind in KINDS.values() for name in kind.files), "pytorch_model.bin")
 _HUB_FILES = ["*.json", "*.safetensors", "*.pt", "*.bin", "README.md"]
 _SCALE, _OFFSET = "_scale", "_offset"  # of a quantised weight
-_PREFIXES = ("speculator.", "medusa_head.", "model.")  # of all names, in some releases
-_KINDS = {  # in order: the first whose pattern fits a tensor's name
-    "eagle3": re.compile(r"midlayer\."),
-    "mlp_speculator": re.compile(r"emb\.0\.weight"),
-    "medusa": re.compile(r"\d+\.0\.linear\.weight"),
-    "eagle": re.compile(r"layers\.0\.self_attn\.q_proj\.weight"),
-}
-# A target's own multi-token prediction layers: the beginning of their tensors' names, found by that of their joint.
-_MTP = re.compile(r"(mtp\.(?=fc\.)|model\.layers\.\d+\.(?=eh_proj\.)|model\.mtp_layers\.\d+\.(?=input_proj\.))")
+_PREFIXES = (*(kind.prefix for kind in KINDS.values() if kind.prefix), "model.")
+_OWN_FILES = [kind for kind in KINDS.values() if kind is not mtp.KIND]  # whose checkpoints are no target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class HeadCheckpoint:
     """A head's checkpoint; tensors stay on disk until they are read where the file's format allows it."""
 
     id: str
-    kind: str  # a key of _KINDS, or "mtp"
+    kind: str  # a key of KINDS
     config: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
@@ -96,18 +92,18 @@ def open_head(name: str) -> HeadCheckpoint:
     folder = Path(name) if Path(name).exists() else _download(name)
     config = _config(folder)
     tensors = _with_scales_applied(_tensors(folder), name)
-    kind: str | None = "mtp"
-    if not mtp_prefixes(tensors):
+    kind: HeadKind | None = mtp.KIND
+    if not mtp.prefixes_of(tensors):
         tensors = _without_prefix(tensors)
         if is_speculators(config):
             config, tensors = as_eagle3(config, tensors, name)
-        kind = next((kind for kind, pattern in _KINDS.items() if any(map(pattern.match, tensors))), None)
+        kind = next((kind for kind in _OWN_FILES if any(map(kind.tensor.match, tensors))), None)
     if kind is None:
+        known = ", ".join(kind.name for kind in _OWN_FILES)
         raise UnsupportedModelError(
-            f"{name} is no head of a known layout ({', '.join(_KINDS)}) and has no MTP layer: it has tensors such as "
-            f"{min(tensors)}"
+            f"{name} is no head of a known layout ({known}) and has no MTP layer: it has tensors such as {min(tensors)}"
         )
-    checkpoint = HeadCheckpoint(folder.name if folder == Path(name) else name, kind, config, tensors)
+    checkpoint = HeadCheckpoint(folder.name if folder == Path(name) else name, kind.name, config, tensors)
     check_head(checkpoint)
     return checkpoint
 
@@ -144,17 +140,12 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
             raise CheckpointError(f"{folder} has no weights; expected one of {', '.join(_FILES)}")
         if not files:
             raise CheckpointError(f"{folder / found[0]} holds no tensor")
-    prefixes = mtp_prefixes(files)
+    prefixes = mtp.prefixes_of(files)
     wanted = {tensor: name for tensor, name in files.items() if not prefixes or tensor.startswith(prefixes)}
     tensors: dict[str, torch.Tensor] = {}
     for name in sorted(set(wanted.values())):
         tensors.update(_read(folder / name, {tensor for tensor, file in wanted.items() if file == name}))
     return tensors
-
-
-def mtp_prefixes(names: Iterable[str]) -> tuple[str, ...]:
-    """What the names of a target's multi-token prediction layers begin with; empty if it has none."""
-    return tuple({found[1] for name in names if (found := _MTP.match(name))})
 
 
 def _names(path: Path) -> list[str]:

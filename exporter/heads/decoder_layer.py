@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .checkpoint import HeadCheckpoint
     from .graph_builder import GraphBuilder
+    from .head_kind import HeadRun
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 _DEFAULT_POSITIONS = 2048
@@ -105,6 +106,12 @@ def step_inputs(graph: GraphBuilder, config: Any, state_size: int, cache_dtype: 
     return StepInputs(shared, features, (keys, values))
 
 
+def run_layer(graphs: HeadRun, ids: list[int]) -> Array:
+    """Logits of a head whose graphs are `features` and `step`."""
+    features = graphs.rows("features", graphs.streams, ["features"])[0]
+    return graphs.step("step", ids[1:], {"features": features[:-1]})
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
     """The layer whose tensors have names that begin with `prefix`; biases and norms of q and k where it has them."""
@@ -159,16 +166,7 @@ class DecoderLayer:
         }
         shared = [inputs.shared[name] for name in contract.ATTENTION_INPUTS]
         tables = [graph.plan.value(name) for name in ("cos", "sin")]
-        return graph.op(
-            "PagedAttention",
-            qkv,
-            *shared,
-            *tables,
-            *inputs.caches,
-            *norms,
-            domain=contract.DOMAIN,
-            attributes=attributes,
-        )
+        return graph.op("PagedAttention", qkv, *shared, *tables, *inputs.caches, *norms, attributes=attributes)
 
     def _bias(self, sizes: tuple[int, int, int]) -> list[str]:
         names = [f"self_attn.{name}.bias" for name in _PROJECTIONS]

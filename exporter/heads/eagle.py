@@ -13,6 +13,8 @@ Row r of a pass holds token t + 1 and the state of position t, at position t.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,29 +22,36 @@ import torch
 from pilotfish.exporter import contract
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
-from .decoder_layer import DecoderLayer, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
+from .config_sizes import layer_sizes, rows
+from .decoder_layer import DecoderLayer, UsedTensors, cache_shape, layer_config, layer_tables, run_layer, step_inputs
 from .graph_builder import GraphBuilder
+from .head_kind import HeadKind
 from .head_model import HeadModel
 from .speculators import NORMED_RESIDUAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import onnx_ir as ir
+    from torch import Tensor
 
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .config_sizes import Size
+    from .head_model import CacheOptions
     from .tensor_source import TargetParts, TensorSource
+    from .torch_heads import TorchHead
 
+TAPS = "eagle_aux_hidden_state_layer_ids"  # in config.json or its eagle_config
 _NUM_TAPS = 3
 
 
-def taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
+def _taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     """The stream before the final norm; of EAGLE-3 the streams into three layers, the usual ones if none are named."""
     if checkpoint.kind == "eagle":
         return (num_layers,)
-    nested = checkpoint.config.get("eagle_config") or {}
-    named = nested.get("eagle_aux_hidden_state_layer_ids") or checkpoint.config.get("eagle_aux_hidden_state_layer_ids")
-    chosen = tuple(int(layer) for layer in named or (2, num_layers // 2, num_layers - 3))
+    chosen = tuple(int(layer) for layer in named_taps(checkpoint) or (2, num_layers // 2, num_layers - 3))
     if len(set(chosen)) != _NUM_TAPS or not all(0 <= layer <= num_layers for layer in chosen):
         raise CheckpointError(
             f"{checkpoint.id} reads the streams into layers {', '.join(map(str, chosen))} of a target that has "
@@ -51,9 +60,13 @@ def taps(checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     return chosen
 
 
-def build(
-    checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, max_positions: int, cache_dtype: str
-) -> HeadModel:
+def named_taps(checkpoint: HeadCheckpoint) -> list[int]:
+    """The layers that an EAGLE-3 head's configuration names, or none."""
+    nested = checkpoint.config.get("eagle_config") or {}
+    return nested.get(TAPS) or checkpoint.config.get(TAPS) or []
+
+
+def _build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, cache: CacheOptions) -> HeadModel:
     """Reads the published layouts: fc, layers.0 (EAGLE-1, -2) or midlayer, norm, lm_head, d2t (EAGLE-3).
 
     Raises:
@@ -64,9 +77,9 @@ def build(
             f"{checkpoint.id} has {checkpoint.config['num_hidden_layers']} layers; EAGLE heads of one are supported"
         )
     config, target = layer_config(checkpoint), source.target
-    reader = _Reader(UsedTensors(checkpoint), config, target, taps(checkpoint, target.num_layers), plan.logit_ids)
+    reader = _Reader(UsedTensors(checkpoint), config, target, _taps(checkpoint, target.num_layers), plan.logit_ids)
     features = reader.features(GraphBuilder("features", plan, source))
-    step = reader.step(GraphBuilder("step", plan, source), cache_dtype)
+    step = reader.step(GraphBuilder("step", plan, source), cache.dtype)
     checkpoint.refuse_others(reader.tensors.names)
     return HeadModel(
         kind=checkpoint.kind,
@@ -75,11 +88,11 @@ def build(
         state_size=config.hidden_size,
         num_logits=reader.num_logits,
         logit_ids=reader.logit_ids,
-        cache=cache_shape(config, max_positions),
+        cache=cache_shape(config, cache.max_positions),
         graphs={"features": features, "step": step},
         plan=plan,
         source=source,
-        tables=layer_tables(config, max_positions),
+        tables=layer_tables(config, cache.max_positions),
     )
 
 
@@ -118,7 +131,7 @@ class _Reader:
         streams = [graph.input(contract.aux_hidden(tap), "f32", ("num_rows", target.hidden_size)) for tap in self.taps]
         if self._is_third:
             weight = tensors.name("fc.weight", hidden, _NUM_TAPS * target.hidden_size)
-            joined = graph.op("Concat", *streams, attributes={"axis": 1})
+            joined = graph.join_columns(streams)
             result = graph.linear(joined, "fc", [weight], bias=tensors.optional("fc.bias", hidden))
         else:
             result = graph.rms_norm(streams[0], "final_norm", target.final_norm, target.norm_epsilon)
@@ -133,7 +146,7 @@ class _Reader:
         joined, residual = self._join(graph, token, inputs.features)
         columns = 2 * hidden if self._is_third else hidden
         result = self._layer.add(graph, inputs, joined, residual, columns=columns)
-        kept = graph.op("Gather", result, inputs.shared["output_rows"], attributes={"axis": 0})
+        kept = graph.gather_rows(result, inputs.shared["output_rows"])
         if self._is_third:
             norm = (self.tensors.name("norm.weight", hidden), config.rms_norm_eps)
             weight = self.tensors.name("lm_head.weight", self._num_rows, hidden)
@@ -148,7 +161,7 @@ class _Reader:
         """What attention reads, and the residual stream around it."""
         hidden, epsilon = self._config.hidden_size, self._config.rms_norm_eps
         if not self._is_third:
-            joined = graph.op("Concat", token, state, attributes={"axis": 1})
+            joined = graph.join_columns([token, state])
             weight = self.tensors.name("fc.weight", hidden, 2 * hidden)
             joined = graph.linear(joined, "fc", [weight], bias=self.tensors.optional("fc.bias", hidden))
             return joined, joined
@@ -156,7 +169,7 @@ class _Reader:
         for value, norm in ((token, "input_layernorm"), (state, "hidden_norm")):
             parts.append(graph.rms_norm(value, norm, self._layer.part(f"{norm}.weight", hidden), epsilon))
         residual = parts[1] if self.tensors.checkpoint.config.get(NORMED_RESIDUAL) else state
-        return graph.op("Concat", *parts, attributes={"axis": 1}), residual
+        return graph.join_columns(parts), residual
 
     def _embedding(self) -> str:
         """The head's own embedding of the target's width, else the target's."""
@@ -204,3 +217,58 @@ class _Reader:
         if "t2d" in tensors and torch.nonzero(tensors["t2d"]).flatten().tolist() != list(ids):
             raise CheckpointError(f"{name}: t2d names other tokens than d2t")
         return ids
+
+
+def _config_sizes(checkpoint: HeadCheckpoint) -> Iterator[Size]:
+    yield from rows(checkpoint, "hidden_size", "fc.weight")
+    yield from rows(checkpoint, "vocab_size", "embed_tokens.weight")
+    if checkpoint.kind == "eagle3":
+        yield from rows(checkpoint, "draft_vocab_size", "lm_head.weight")
+        yield from _taps_sizes(checkpoint)
+    yield from layer_sizes(checkpoint, "midlayer." if checkpoint.kind == "eagle3" else "layers.0.")
+
+
+def _taps_sizes(checkpoint: HeadCheckpoint) -> Iterator[Size]:
+    fc, width = checkpoint.tensors.get("fc.weight"), checkpoint.config.get("target_hidden_size")
+    if fc is not None and fc.ndim == 2 and width:  # noqa: PLR2004 - a matrix
+        count = len(named_taps(checkpoint)) or _NUM_TAPS
+        yield f"{count} streams of target_hidden_size {width}, in columns", count * width, "fc.weight", int(fc.shape[1])
+
+
+def _first_logits(head: TorchHead, streams: Mapping[int, Tensor], ids: Tensor) -> Tensor:
+    joined = torch.cat([head.rows(_embedding_of(head), ids[1:]), head.state(streams)[:-1]], dim=-1)
+    x = head.linear(joined, "fc.weight", "fc.bias")
+    return head.output(head.layer("layers.0.", x, x), head.target.lm_head)
+
+
+def _third_logits(head: TorchHead, streams: Mapping[int, Tensor], ids: Tensor) -> Tensor:
+    epsilon = layer_config(head.checkpoint).rms_norm_eps
+    state = head.linear(torch.cat(list(streams.values()), dim=-1)[:-1], "fc.weight", "fc.bias")
+    token = head.rms_norm(head.rows(_embedding_of(head), ids[1:]), "midlayer.input_layernorm.weight", epsilon)
+    normed = head.rms_norm(state, "midlayer.hidden_norm.weight", epsilon)
+    residual = normed if head.checkpoint.config.get(NORMED_RESIDUAL) else state
+    result = head.layer("midlayer.", torch.cat([token, normed], dim=-1), residual)
+    return head.output(head.rms_norm(result, "norm.weight", epsilon), "lm_head.weight")
+
+
+def _embedding_of(head: TorchHead) -> str:
+    own = "embed_tokens.weight"
+    return own if own in head.checkpoint.tensors else head.target.embedding
+
+
+FIRST = HeadKind(
+    name="eagle",
+    title="EAGLE heads of generations 1 to 3",
+    tensor=re.compile(r"layers\.0\.self_attn\.q_proj\.weight"),
+    prefix=None,
+    files=(),
+    words=(),  # its generation tells it, see config_check
+    counts=("target_hidden_size", "draft_vocab_size"),
+    counts_from_zero=(),
+    sizes=_config_sizes,
+    taps=_taps,
+    build=_build,
+    run=run_layer,
+    torch_logits=_first_logits,
+)
+THIRD = replace(FIRST, name="eagle3", tensor=re.compile(r"midlayer\."), torch_logits=_third_logits)

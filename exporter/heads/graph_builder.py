@@ -1,4 +1,4 @@
-"""Writes a head's graphs node by node, in the operators of native/GRAPH.md and a few of ONNX's own."""
+"""Writes a head's graphs node by node, in the operators of native/GRAPH.md."""
 
 from __future__ import annotations
 
@@ -63,22 +63,34 @@ class GraphBuilder:
         self._outputs.append(value)
 
     def op(
-        self,
-        op_type: str,
-        *inputs: ir.Value | None,
-        domain: str = "",
-        attributes: Mapping[str, str | int | float] | None = None,
+        self, op_type: str, *inputs: ir.Value | None, attributes: Mapping[str, str | int | float] | None = None
     ) -> ir.Value:
-        """A node with one result."""
-        node = ir.node(op_type, inputs, dict(attributes or {}), domain=domain)
+        """A node of the contract's operators, which have one result."""
+        node = ir.node(op_type, inputs, dict(attributes or {}), domain=contract.DOMAIN)
         self._nodes.append(node)
         return node.outputs[0]
 
-    def split_rows(self, x: ir.Value, count: int) -> Sequence[ir.Value]:
+    def gather_rows(self, x: ir.Value, rows: ir.Value) -> ir.Value:
+        """The rows of x that `rows` names."""
+        return self.op("GatherRows", x, rows)
+
+    def join_columns(self, parts: Sequence[ir.Value]) -> ir.Value:
+        """Rows side by side."""
+        return self._join(parts, 1)
+
+    def join_rows(self, parts: Sequence[ir.Value]) -> ir.Value:
+        """Matrices below each other."""
+        return self._join(parts, 0)
+
+    def _join(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+        while len(parts) > 1:
+            first, rest = parts[: contract.MOST_JOINED], parts[contract.MOST_JOINED :]
+            parts = [self.op("Join", *first, attributes={"axis": axis}), *rest]
+        return parts[0]
+
+    def split_rows(self, x: ir.Value, count: int) -> list[ir.Value]:
         """As many rows each."""
-        node = ir.node("Split", [x], {"axis": 0, "num_outputs": count}, num_outputs=count)
-        self._nodes.append(node)
-        return node.outputs
+        return [self.op("RowsPart", x, attributes={"part": part, "num_parts": count}) for part in range(count)]
 
     def linear(
         self,
@@ -108,9 +120,7 @@ class GraphBuilder:
         stored_bias = self.vector(f"{weight.name}_bias", bias) if bias else None
         stored_norm = self.vector(f"{weight.name}_norm", [norm[0]]) if norm else None
         value = self.plan.value(weight.name)
-        return self.op(
-            "Linear", x, value, stored_bias, stored_norm, residual, domain=contract.DOMAIN, attributes=attributes
-        )
+        return self.op("Linear", x, value, stored_bias, stored_norm, residual, attributes=attributes)
 
     def embedding(self, ids: ir.Value, name: str, source: str, scale: float = 1.0) -> ir.Value:
         """Rows of a packed embedding."""
@@ -125,17 +135,27 @@ class GraphBuilder:
             "scale": scale,
         }
         value = self.plan.value(weight.name)
-        return self.op("Embedding", ids, value, domain=contract.DOMAIN, attributes=attributes)
+        return self.op("Embedding", ids, value, attributes=attributes)
 
-    def rms_norm(self, x: ir.Value, name: str, source: str, epsilon: float) -> ir.Value:
-        """A norm whose result is needed more than once or not by a Linear; ONNX Runtime's own operator."""
+    def rms_norm(
+        self,
+        x: ir.Value,
+        name: str,
+        source: str,
+        epsilon: float,
+        *,
+        bias: ir.Value | None = None,
+        activation: str = "none",
+    ) -> ir.Value:
+        """A norm whose result is needed more than once or not by a Linear, perhaps with a bias and an activation."""
         weight = self.vector(name, [source])
-        attributes = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
-        return self.op("SimplifiedLayerNormalization", x, weight, attributes=attributes)
+        attributes: dict[str, str | int | float] = {"norm": "rms", "activation": activation, "norm_epsilon": epsilon}
+        return self.op("NormActivation", x, weight, bias, attributes=attributes)
 
-    def silu(self, x: ir.Value) -> ir.Value:
-        """X * sigmoid(x)."""
-        return self.op("Mul", x, self.op("Sigmoid", x))
+    def silu_and_add(self, x: ir.Value, residual: ir.Value) -> ir.Value:
+        """X * sigmoid(x) + residual."""
+        attributes: dict[str, str | int | float] = {"norm": "none", "activation": "silu", "norm_epsilon": 0.0}
+        return self.op("NormActivation", x, None, None, residual, attributes=attributes)
 
     def vector(self, name: str, sources: Sequence[str]) -> ir.Value:
         """A stored f32 vector."""

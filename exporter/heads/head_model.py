@@ -28,6 +28,14 @@ class CacheShape:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """What a head with a decoder layer is to have as its cache."""
+
+    max_positions: int
+    dtype: str  # a key of `contract.CACHE_TYPES`
+
+
+@dataclass(frozen=True, slots=True)
 class HeadModel:
     """A head as graphs over one plan of stored tensors."""
 

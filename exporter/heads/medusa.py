@@ -10,22 +10,35 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from torch.nn import functional
+
 from pilotfish.exporter.errors import CheckpointError
 
+from .config_sizes import compared
 from .graph_builder import GraphBuilder, num_scored
+from .head_kind import HeadKind
 from .head_model import HeadModel
 from .target_state import check_streams, read_state, taps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import onnx_ir as ir
+    from torch import Tensor
 
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .config_sizes import Size
+    from .head_kind import Array, HeadRun
+    from .head_model import CacheOptions
     from .tensor_source import TargetParts, TensorSource
+    from .torch_heads import TorchHead
 
 
-def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
+def _build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, _cache: CacheOptions) -> HeadModel:
     """Reads the FasterDecoding layout: {head}.{block}.linear.weight and .bias, then {head}.{blocks}.weight.
 
     A head without an output layer uses the target's, which is read once for all of them.
@@ -48,7 +61,7 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     for head, (value, size) in sorted(logits.items()):
         graph.output(value, f"logits.{head}", ("num_rows", num_scored(plan, size)))
     return HeadModel(
-        kind="medusa",
+        kind=checkpoint.kind,
         taps=taps(checkpoint, target.num_layers),
         num_predictions=num_heads,
         state_size=target.hidden_size,
@@ -104,7 +117,7 @@ def _blocks(graph: GraphBuilder, state: ir.Value, head: int, num_blocks: int) ->
     x = state
     for block in range(num_blocks):
         weight, bias = _block_names(head, block)
-        x = graph.op("Add", x, graph.silu(graph.linear(x, f"{head}.{block}", [weight], bias=[bias])))
+        x = graph.silu_and_add(graph.linear(x, f"{head}.{block}", [weight], bias=[bias]), x)
     return x
 
 
@@ -124,7 +137,53 @@ def _shared_output(
     if not states:
         return {}
     rows = list(states.values())
-    joined = rows[0] if len(rows) == 1 else graph.op("Concat", *rows, attributes={"axis": 0})
-    logits = graph.linear(joined, "lm_head", [target.lm_head])
+    logits = graph.linear(graph.join_rows(rows), "lm_head", [target.lm_head])
     parts = [logits] if len(rows) == 1 else graph.split_rows(logits, len(rows))
     return {head: (part, target.vocab_size) for head, part in zip(states, parts, strict=True)}
+
+
+def _config_sizes(checkpoint: HeadCheckpoint) -> Iterator[Size]:
+    blocks = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
+    found = [(match, name) for name in checkpoint.tensors if (match := blocks.fullmatch(name))]
+    last = max(found, key=lambda item: (int(item[0][1]), int(item[0][2])))
+    for key, group in (("medusa_num_heads", 1), ("medusa_num_layers", 2)):
+        count = max(int(match[group]) for match, _ in found) + 1
+        yield from compared(checkpoint, key, last[1], count)
+    hidden = checkpoint.tensors[last[1]].shape[0]
+    yield from compared(checkpoint, "hidden_size", last[1], int(hidden))
+
+
+def _run(graphs: HeadRun, _ids: list[int]) -> Array:
+    names = [f"logits.{index}" for index in range(graphs.num_predictions)]
+    return np.concatenate(graphs.rows("heads", graphs.streams, names))
+
+
+def _torch_logits(head: TorchHead, streams: Mapping[int, Tensor], _ids: Tensor) -> Tensor:
+    checkpoint, state = head.checkpoint, head.state(streams)
+    num_heads, num_blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
+    results = []
+    for number in range(num_heads):
+        x = state
+        for block in range(num_blocks):
+            x = x + functional.silu(head.linear(x, *_block_names(number, block)))
+        output = _output_name(number, num_blocks)
+        own = output in checkpoint.tensors
+        results.append(head.linear(x, output) if own else head.output(x, head.target.lm_head))
+    return torch.cat(results)
+
+
+KIND = HeadKind(
+    name="medusa",
+    title="Medusa heads",
+    tensor=re.compile(r"\d+\.0\.linear\.weight"),
+    prefix="medusa_head.",
+    files=("medusa_lm_head.safetensors", "medusa_lm_head.pt"),
+    words=("medusa",),
+    counts=("medusa_num_heads",),
+    counts_from_zero=("medusa_num_layers",),
+    sizes=_config_sizes,
+    taps=taps,
+    build=_build,
+    run=_run,
+    torch_logits=_torch_logits,
+)

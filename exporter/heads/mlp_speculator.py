@@ -11,30 +11,42 @@ square and by sqrt(2) before all that.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from torch.nn import functional
 
 from pilotfish.exporter.errors import CheckpointError
 
+from .config_sizes import columns, compared, rows
 from .graph_builder import GraphBuilder, num_scored
+from .head_kind import HeadKind
 from .head_model import HeadModel
 from .target_state import check_streams, read_state, taps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import onnx_ir as ir
+    from torch import Tensor
 
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .config_sizes import Size
+    from .head_kind import Array, HeadRun
+    from .head_model import CacheOptions
     from .tensor_source import TargetParts, TensorSource
+    from .torch_heads import TorchHead
 
-EPSILON = 1e-6
+_EPSILON = 1e-6
 _SCALE = "input_scale"
 
 
-def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadModel:
+def _build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, _cache: CacheOptions) -> HeadModel:
     """Reads the ibm-fms layout: emb.{i}, proj.{i}, head.{i} and ln.{i}, after "speculator." or not.
 
     Raises:
@@ -42,11 +54,11 @@ def build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan) -> HeadM
     """
     target = source.target
     sizes = _sizes(checkpoint, target)
-    names = [stage_names(checkpoint, stage) for stage in range(sizes.num_stages)]
+    names = [_stage_names(checkpoint, stage) for stage in range(sizes.num_stages)]
     _check_tensors(checkpoint, names, sizes)
     source.tensors[_SCALE] = torch.full((target.hidden_size,), math.sqrt(0.5))
     return HeadModel(
-        kind="mlp_speculator",
+        kind=checkpoint.kind,
         taps=taps(checkpoint, target.num_layers),
         num_predictions=sizes.num_stages,
         state_size=sizes.inner,
@@ -104,7 +116,7 @@ _PARTS = {
 }
 
 
-def stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
+def _stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
     """Tensor of each part; tied stages share all but the first projection, whose input may have another size."""
     tied = bool(checkpoint.config.get("tie_weights"))
     return {
@@ -113,7 +125,7 @@ def stage_names(checkpoint: HeadCheckpoint, stage: int) -> dict[str, str]:
     }
 
 
-def stage_weights(num_stages: int, inner: int) -> tuple[float, float]:
+def _stage_weights(num_stages: int, inner: int) -> tuple[float, float]:
     """What state and token are weighted by."""
     state_weight = 0.5 ** (0.5 / num_stages)
     return state_weight, math.sqrt((1 - state_weight**2) * inner / 2)
@@ -128,14 +140,71 @@ def _stage(
     else:
         state = read_state(graph, checkpoint)
         if checkpoint.config.get("scale_input"):
-            state = graph.rms_norm(state, _SCALE, _SCALE, EPSILON)
-    state_weight, token_weight = stage_weights(sizes.num_stages, sizes.inner)
+            state = graph.rms_norm(state, _SCALE, _SCALE, _EPSILON)
+    state_weight, token_weight = _stage_weights(sizes.num_stages, sizes.inner)
     token = graph.embedding(ids, parts["emb"].removesuffix(".weight"), parts["emb"], token_weight / state_weight)
     mixed = graph.linear(state, parts["proj"].removesuffix(".weight"), [parts["proj"]], residual=token)
-    scaled = graph.rms_norm(mixed, parts["scale"], parts["scale"], EPSILON)
-    shifted = graph.op("Add", scaled, graph.vector(parts["shift"], [parts["shift"]]))
-    result = graph.op("Gelu", shifted, attributes={"approximate": "none"})
+    shift = graph.vector(parts["shift"], [parts["shift"]])
+    result = graph.rms_norm(mixed, parts["scale"], parts["scale"], _EPSILON, bias=shift, activation="gelu")
     logits = graph.linear(result, f"lm_head.{parts['head']}", [parts["head"]])
     graph.output(logits, "logits", ("num_rows", num_scored(graph.plan, sizes.vocab)))
     graph.output(result, "next_state", ("num_rows", sizes.inner))
     return graph.finish(), graph.plan
+
+
+def _config_sizes(checkpoint: HeadCheckpoint) -> Iterator[Size]:
+    yield from rows(checkpoint, "vocab_size", "emb.0.weight")
+    if checkpoint.config.get("inner_dim"):  # 0: the hidden size
+        yield from rows(checkpoint, "inner_dim", "proj.0.weight")
+    yield from columns(checkpoint, "emb_dim", "proj.0.weight")
+    stages = [int(match[1]) for name in checkpoint.tensors if (match := re.fullmatch(r"emb\.(\d+)\.weight", name))]
+    if not checkpoint.config.get("tie_weights"):  # tied ones may hold the first alone
+        yield from compared(checkpoint, "n_predict", f"emb.{max(stages)}.weight", max(stages) + 1)
+
+
+def _run(graphs: HeadRun, ids: list[int]) -> Array:
+    num_rows = len(ids) - graphs.num_predictions
+    state = {name: stream[:num_rows] for name, stream in graphs.streams.items()}
+    results = []
+    for stage in range(graphs.num_predictions):
+        tokens = np.array(ids[1 + stage : 1 + stage + num_rows], dtype=np.int32)
+        inputs = {**state, "input_ids": tokens}
+        logits, next_state = graphs.rows(f"stage.{stage}", inputs, ["logits", "next_state"])
+        results.append(logits)
+        state = {"state": next_state}
+    return np.concatenate(results)
+
+
+def _torch_logits(head: TorchHead, streams: Mapping[int, Tensor], ids: Tensor) -> Tensor:
+    checkpoint, state = head.checkpoint, head.state(streams)
+    num_stages = int(checkpoint.setting("n_predict"))
+    if checkpoint.config.get("scale_input"):
+        state = functional.rms_norm(state, state.shape[-1:], eps=_EPSILON) * math.sqrt(0.5)
+    num_rows = len(ids) - num_stages
+    state, results = state[:num_rows], []
+    for stage in range(num_stages):
+        parts = _stage_names(checkpoint, stage)
+        token = head.rows(parts["emb"], ids[1 + stage : 1 + stage + num_rows])
+        state_weight, token_weight = _stage_weights(num_stages, token.shape[-1])
+        mixed = head.linear(state, parts["proj"]) + token_weight / state_weight * token
+        scaled = head.rms_norm(mixed, parts["scale"], _EPSILON)
+        state = functional.gelu(scaled + head.tensor(parts["shift"]))
+        results.append(head.linear(state, parts["head"]))
+    return torch.cat(results)
+
+
+KIND = HeadKind(
+    name="mlp_speculator",
+    title="MLP speculators",
+    tensor=re.compile(r"emb\.0\.weight"),
+    prefix="speculator.",
+    files=(),
+    words=("mlpspeculator", "mlp_speculator"),
+    counts=("n_predict", "emb_dim"),
+    counts_from_zero=("inner_dim",),
+    sizes=_config_sizes,
+    taps=taps,
+    build=_build,
+    run=_run,
+    torch_logits=_torch_logits,
+)

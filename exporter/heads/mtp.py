@@ -9,25 +9,44 @@ MiMo, before it in DeepSeek's, as vLLM and SGLang run them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 from pilotfish.exporter.contract import aux_hidden
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
-from .decoder_layer import DecoderLayer, StepInputs, UsedTensors, cache_shape, layer_config, layer_tables, step_inputs
+from .config_sizes import compared, layer_sizes
+from .decoder_layer import (
+    DecoderLayer,
+    StepInputs,
+    UsedTensors,
+    cache_shape,
+    layer_config,
+    layer_tables,
+    run_layer,
+    step_inputs,
+)
 from .graph_builder import GraphBuilder, num_scored
+from .head_kind import HeadKind
 from .head_model import HeadModel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     import onnx_ir as ir
+    from torch import Tensor
 
     from pilotfish.exporter.passes import Plan
 
     from .checkpoint import HeadCheckpoint
+    from .config_sizes import Size
+    from .head_model import CacheOptions
     from .tensor_source import TargetParts, TensorSource
+    from .torch_heads import TorchHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +75,12 @@ _REFUSED = {  # part of a tensor's name
 }
 
 
-def taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
+def _taps(_checkpoint: HeadCheckpoint, num_layers: int) -> tuple[int, ...]:
     """The stream before the final norm."""
     return (num_layers,)
 
 
-def build(
-    checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, max_positions: int, cache_dtype: str
-) -> HeadModel:
+def _build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, cache: CacheOptions) -> HeadModel:
     """Reads the layouts of Qwen3-Next (mtp.*), DeepSeek-V3 (model.layers.{n}.*) and MiMo (model.mtp_layers.0.*).
 
     Raises:
@@ -71,7 +88,7 @@ def build(
         UnsupportedModelError: several layers, or a decoder layer of a kind that targets may not have either.
     """
     target = source.target
-    prefix, layout = find_layout(checkpoint)
+    prefix, layout = _find_layout(checkpoint)
     config = layer_config(checkpoint)
     if (config.hidden_size, config.vocab_size) != (target.hidden_size, target.vocab_size):
         raise CheckpointError(
@@ -82,24 +99,24 @@ def build(
     tensors = UsedTensors(checkpoint)
     reader = _Reader(tensors, prefix, layout, config, target)
     features = reader.features(GraphBuilder("features", plan, source))
-    step = reader.step(GraphBuilder("step", plan, source), cache_dtype)
+    step = reader.step(GraphBuilder("step", plan, source), cache.dtype)
     checkpoint.refuse_others(tensors.names)
     return HeadModel(
         kind=checkpoint.kind,
-        taps=taps(checkpoint, target.num_layers),
+        taps=_taps(checkpoint, target.num_layers),
         num_predictions=0,
         state_size=config.hidden_size,
         num_logits=num_scored(plan, target.vocab_size),
         logit_ids=plan.logit_ids,
-        cache=cache_shape(config, max_positions),
+        cache=cache_shape(config, cache.max_positions),
         graphs={"features": features, "step": step},
         plan=plan,
         source=source,
-        tables=layer_tables(config, max_positions),
+        tables=layer_tables(config, cache.max_positions),
     )
 
 
-def find_layout(checkpoint: HeadCheckpoint) -> tuple[str, Layout]:
+def _find_layout(checkpoint: HeadCheckpoint) -> tuple[str, Layout]:
     """The layer's prefix and layout; all tensors of the checkpoint are of MTP layers.
 
     Raises:
@@ -156,7 +173,7 @@ class _Reader:
         x = self._join(graph, inputs)
         layer = DecoderLayer(self.tensors, self.prefix + layout.layer, config)
         result = layer.add(graph, inputs, x, x, columns=hidden, norm="input_layernorm.weight")
-        kept = graph.op("Gather", result, inputs.shared["output_rows"], attributes={"axis": 0})
+        kept = graph.gather_rows(result, inputs.shared["output_rows"])
         final_norm = self._name(layout.final_norm, hidden)
         output = self._own("shared_head.head.weight") or self.target.lm_head
         if layout.passes_normed:
@@ -177,7 +194,7 @@ class _Reader:
             parts.append(graph.rms_norm(value, name, self._name(name, hidden), self.config.rms_norm_eps))
         if layout.state_first:
             parts.reverse()
-        joined = graph.op("Concat", *parts, attributes={"axis": 1})
+        joined = graph.join_columns(parts)
         return graph.linear(joined, "fc", [self._name(layout.joint, hidden, 2 * hidden)])
 
     def _name(self, name: str, *shape: int) -> str:
@@ -187,3 +204,56 @@ class _Reader:
         """The layer's own copy of a matrix that it shares with the target, where the checkpoint has one."""
         sizes = (self.target.vocab_size, self.target.hidden_size)
         return next(iter(self.tensors.optional(self.prefix + name, *sizes)), None)
+
+
+def prefixes_of(names: Iterable[str]) -> tuple[str, ...]:
+    """What the names of a target's multi-token prediction layers begin with; empty if it has none."""
+    return tuple({found[1] for name in names if (found := KIND.tensor.match(name))})
+
+
+def _config_sizes(checkpoint: HeadCheckpoint) -> Iterator[Size]:
+    names = sorted(checkpoint.tensors)
+    numbered = [(int(match[1]), name) for name in names if (match := re.match(r"model\.layers\.(\d+)\.", name))]
+    if numbered:  # the first one comes after the target's last layer
+        first, name = min(numbered)
+        yield from compared(checkpoint, "num_hidden_layers", name, first)
+    yield from layer_sizes(checkpoint, "")
+
+
+def _torch_logits(head: TorchHead, streams: Mapping[int, Tensor], ids: Tensor) -> Tensor:
+    prefix, layout = _find_layout(head.checkpoint)
+    epsilon = layer_config(head.checkpoint).rms_norm_eps
+    embedding, output = (
+        prefix + name if prefix + name in head.checkpoint.tensors else shared
+        for name, shared in (
+            ("embed_tokens.weight", head.target.embedding),
+            ("shared_head.head.weight", head.target.lm_head),
+        )
+    )
+    parts = [
+        head.rms_norm(head.rows(embedding, ids[1:]), f"{prefix}{layout.embedding_norm}.weight", epsilon),
+        head.rms_norm(head.state(streams)[:-1], f"{prefix}{layout.state_norm}.weight", epsilon),
+    ]
+    joined = torch.cat(parts[::-1] if layout.state_first else parts, dim=-1)
+    x = head.linear(joined, f"{prefix}{layout.joint}.weight")
+    layer = prefix + layout.layer
+    result = head.layer(layer, head.rms_norm(x, f"{layer}input_layernorm.weight", epsilon), x)
+    return head.output(head.rms_norm(result, f"{prefix}{layout.final_norm}.weight", epsilon), output)
+
+
+KIND = HeadKind(
+    name="mtp",
+    title="MTP layers",
+    # The prefix of a layer's tensors, by the name of the one that joins embedding and state.
+    tensor=re.compile(r"(mtp\.(?=fc\.)|model\.layers\.\d+\.(?=eh_proj\.)|model\.mtp_layers\.\d+\.(?=input_proj\.))"),
+    prefix=None,
+    files=(),
+    words=(),
+    counts=(),
+    counts_from_zero=("num_nextn_predict_layers",),
+    sizes=_config_sizes,
+    taps=_taps,
+    build=_build,
+    run=run_layer,
+    torch_logits=_torch_logits,
+)

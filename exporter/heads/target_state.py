@@ -64,5 +64,4 @@ def read_state(graph: GraphBuilder, checkpoint: HeadCheckpoint) -> ir.Value:
     state = graph.rms_norm(last, "final_norm", target.final_norm, target.norm_epsilon)
     if not streams:
         return state
-    joined = streams[0] if len(streams) == 1 else graph.op("Concat", *streams, attributes={"axis": 1})
-    return graph.linear(joined, "streams", [STREAMS], residual=state)
+    return graph.linear(graph.join_columns(streams), "streams", [STREAMS], residual=state)

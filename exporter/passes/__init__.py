@@ -19,11 +19,14 @@ from .match import sweep
 from .norm_prologue import fold_norms, lower_norms, store_pending
 from .norms import fuse_norms
 from .output_rows import gather_output_rows
+from .own_rows import look_up_rows
 from .plan import PackedWeight, Plan, Vector
 from .ports import finish_ports, shared_inputs
 from .residual import fold_residual
+from .row_steps import join_row_nodes
 from .scale import fold_scales
-from .taps import add_taps
+from .siblings import pack_siblings
+from .taps import finish_taps, gather_taps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +52,7 @@ def fuse(
     """Rewrites a traced decoder in place, to 5 nodes a layer where all fits, and returns the plan of its tensors.
 
     buffers: tensors that the model computes when it is built, by name.
-    taps: residual streams that become outputs, see `add_taps`.
+    taps: residual streams that become outputs, see `gather_taps`.
     logit_ids: the only ids that the head scores; None: the whole vocabulary.
 
     Raises:
@@ -73,11 +76,15 @@ def fuse(
     gather_output_rows(model, shared)
     fold_norms(model, plan)
     sweep(model.graph)
+    pack_siblings(model, plan)
     lower_norms(model, plan)
+    look_up_rows(model)
     store_pending(model, plan)
+    tapped = gather_taps(model, taps)
+    join_row_nodes(model, plan)
     check_fused(model, plan, num_layers)
     plan.sort(model.graph)
     finish_ports(model, plan, attentions, shared, cache_dtype)
-    add_taps(model, plan, taps)
+    finish_taps(model, plan, taps, tapped)
     model.graph.opset_imports[contract.DOMAIN] = contract.DOMAIN_VERSION
     return plan

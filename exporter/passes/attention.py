@@ -46,14 +46,15 @@ def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
         q, k, v = (heads_of(node, index) for index in range(3))
         check_sizes(node, q, k, v)
         cache = kept.get((k.value, v.value))
+        is_shared = cache is not None
         if cache is None:
-            written = kept[k.value, v.value] = _Cache.numbered(len(kept))
+            cache = kept[k.value, v.value] = _Cache.numbered(len(kept))
             packed = _own_qkv(node, (q, k, v), plan)
-            written.factor = factor_of(k)
+            cache.factor = factor_of(k)
         else:
             packed = _queries(node, q, plan)
-        scale = node.attributes["scale"].as_float() * factor_of(q) * (cache or written).factor
-        new = _paged_attention(node, (q, k), packed, scale, plan, shared, cache or written, is_shared=cache is not None)
+        scale = node.attributes["scale"].as_float() * factor_of(q) * cache.factor
+        new = _paged_attention(node, (q, k), packed, scale, plan, shared, cache, is_shared=is_shared)
         insert_before(node, new)
         new.outputs[0].type = node.outputs[0].type
         new.outputs[0].shape = ir.Shape([TOKENS, q.num_heads * q.head_dim])

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from .plan import Plan
 
-_OWN = ("Embedding", "Linear", "PagedAttention")
+FUSED_NODES = 5  # of a layer where every fusion matches
+_OWN = ("Embedding", "GatherRows", "Linear", "PagedAttention", "RowSteps")
 # ONNX Runtime's operators that act on each row by itself, as the native library lists them.
 ROW_WISE = (
     *(
@@ -49,7 +50,7 @@ def check_fused(model: ir.Model, plan: Plan, num_layers: int) -> None:
         allowed = _OWN if node.domain == contract.DOMAIN else ROW_WISE
         if node.op_type not in allowed:
             raise refuse(node, f"its {node.op_type} is not part of a graph that a bundle may have")
-        if node.domain != contract.DOMAIN and not _picks_rows(node):
+        if node.domain != contract.DOMAIN:
             plan.unfused.append(f"{scope(node)}: {node.op_type}")
     found = sum(node.op_type == "PagedAttention" for node in model.graph)
     if found != num_layers:
@@ -57,16 +58,8 @@ def check_fused(model: ir.Model, plan: Plan, num_layers: int) -> None:
 
 
 def operators_of_runtime(graph: ir.Graph) -> list[str]:
-    """Operators that ONNX Runtime computes something with; picking rows is no computation."""
-    own = {contract.DOMAIN}
-    return sorted({node.op_type for node in graph if node.domain not in own and not _picks_rows(node)})
-
-
-def _picks_rows(node: ir.Node) -> bool:
-    return node.op_type == "Gather" and getattr(node.inputs[1], "name", "") in (
-        "output_rows",
-        contract.HIDDEN_ROWS.name,
-    )
+    """Operators that ONNX Runtime computes something with."""
+    return sorted({node.op_type for node in graph if node.domain != contract.DOMAIN})
 
 
 def nodes_per_layer(graph: ir.Graph) -> int:

@@ -20,8 +20,6 @@ from .row_graph import Kind, RowGraph, core_of
 from .row_rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .plan import Plan
 
 NUM_TOKENS = 1_000_003  # stands for the tokens' axis: no size of a model is equal to it
@@ -59,7 +57,7 @@ class Lowering:
             kind = self._kind_of(node)
             for output in node.outputs:
                 self._kinds[output] = kind
-            if kind is not Kind.ROW or self.tokens_of(node.outputs[0]) is not None:
+            if kind is not Kind.ROW or self._is_of_tokens(node.outputs[0]):
                 continue
             for output in node.outputs:
                 self._check_rows(node, self.shape(output))
@@ -146,8 +144,8 @@ class Lowering:
             raise refuse(self.graph.origin, f"it needs {value.name} as a constant")
         return [int(item) for item in found.reshape(-1).tolist()]
 
-    def tokens_of(self, value: ir.Value) -> Callable[[int], torch.Tensor] | None:
-        """What a value of the tokens alone, one number each, is for tokens 0, 1, ... below a count; None: more."""
+    def _is_of_tokens(self, value: ir.Value) -> bool:
+        """Whether it is one number for each token, which no other token and no position decides."""
         pending, seen, reads_tokens = [value], set(), False
         while pending:
             item = pending.pop()
@@ -156,25 +154,23 @@ class Lowering:
             seen.add(item)
             node = item.producer()
             if node is None and item.name != "input_ids":
-                return None
+                return False
             reads_tokens = reads_tokens or node is None
             if node is not None and node.op_type not in _OF_TOKENS:
-                return None
+                return False
             pending += [] if node is None else [found for found in node.inputs if found is not None]
-        if not reads_tokens or self._evaluate(value).is_floating_point():
-            return None
-        return lambda num_tokens: self._for_tokens(value, num_tokens)
+        return reads_tokens and not self._evaluate(value).is_floating_point()
 
     def looked_up(self, indices: ir.Value, num_rows: int) -> dict[str, list[int]] | None:
         """The row of each token, if they are not all rows as they come; None: more than tokens decides."""
-        tokens = self.tokens_of(indices)
-        if tokens is None:
+        if not self._is_of_tokens(indices):
             return None
         self._num_ids = self._num_ids or num_rows  # the first lookup is that of the whole vocabulary
-        rows = tokens(self._num_ids).tolist()
+        rows = self._for_tokens(indices, self._num_ids).tolist()
         return {} if rows == list(range(num_rows)) else {"rows": rows}
 
     def _for_tokens(self, value: ir.Value, num_tokens: int) -> torch.Tensor:
+        """What a value of tokens alone is for tokens 0, 1, ..., [num_tokens]."""
         tokens = torch.arange(num_tokens)[:, None]
         return Evaluator(lambda item: tokens if item.name == "input_ids" else self._with_one_token(item))(
             value

@@ -1,4 +1,4 @@
-"""Pass 11: an RMSNorm moves into the Linear layers that read it; others become ONNX Runtime's operator."""
+"""Pass 11: an RMSNorm moves into the Linear layers that read it; others become ONNX's operator for a while."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _stored_weight(norm: ir.Node, plan: Plan) -> ir.Value:
 def _stored(value: ir.Value, plan: Plan) -> ir.Value:
     source = str(value.name)
     name = next((item.name for item in plan.vectors.values() if item.sources == (source,) and item.is_plain), None)
-    return plan.vector(_name(source, plan) if name is None else name, [value])
+    stored = plan.vector(_name(source, plan) if name is None else name, [value])
+    stored.shape = value.shape
+    return stored
 
 
 def _name(source: str, plan: Plan) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from pilotfish.exporter.contract import DOMAIN
+
 from .match import insert_before, refuse
 from .row_graph import row_dims
 
 
 def gather_output_rows(model: ir.Model, shared: dict[str, ir.Value]) -> None:
-    """Puts Gather(x, output_rows) where the last value is that a layer makes."""
+    """Puts GatherRows(x, output_rows) where the last value is that a layer makes."""
     graph = model.graph
     node, value = _last_linear(graph)
     value = _before_last_nodes(value)
     uses = list(value.uses())
     if len(uses) != 1:
         raise refuse(node, f"the logits come from a value that {len(uses)} nodes read")
-    rows = ir.node("Gather", [value, shared["output_rows"]], {"axis": 0})
+    rows = ir.node("GatherRows", [value, shared["output_rows"]], domain=DOMAIN)
     rows.outputs[0].shape = value.shape
     insert_before(uses[0].node, rows)
     uses[0].node.replace_input_with(uses[0].idx, rows.outputs[0])
@@ -38,7 +40,8 @@ def _row_of(node: ir.Node) -> tuple[ir.Value | None, ir.Node | None]:
 
 
 def _before_last_nodes(value: ir.Value) -> ir.Value:
-    """Above nodes with one row that nothing else reads: norms, and projections behind them."""
+    """Above nodes with one row that nothing else reads: norms, and projections behind them. The last matrix there."""
+    matrix = value
     while (node := value.producer()) is not None and len(value.uses()) == 1:
         above, _ = _row_of(node)
         if above is None or node.op_type in ("Gather", "Embedding", "PagedAttention", "Reshape") or not row_dims(above):
@@ -48,4 +51,6 @@ def _before_last_nodes(value: ir.Value) -> ir.Value:
         if len(above.uses()) != 1:
             break
         value = above
-    return value
+        if len(row_dims(value)) == 1:
+            matrix = value
+    return matrix

@@ -36,6 +36,7 @@ class PackedWeight:
     rows: tuple[int, ...] | None = None  # of all sources, in this order; -1: zeros; None: all
     transposed: bool = False  # the checkpoint has [in_features, out_features]
     scale: float = 1.0  # that every weight is multiplied with
+    part: str = field(default="linear", compare=False)  # of the model, or "embedding" or "lm_head"
 
     @property
     def is_plain(self) -> bool:
@@ -114,7 +115,16 @@ class Plan:
         kept = rows if self.logit_ids is None or role != "lm_head" else self.logit_ids
         num_rows = sum(shape[0] for shape in shapes) if kept is None else len(kept)
         planned = PackedWeight(
-            name, names, interleaved, format_name, num_rows, shapes[0][1], kept, transposed=transposed, scale=scale
+            name,
+            names,
+            interleaved,
+            format_name,
+            num_rows,
+            shapes[0][1],
+            kept,
+            transposed=transposed,
+            scale=scale,
+            part=role,
         )
         key = (names, format_name, kept, transposed, scale)
         for other in self.weights.values():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .errors import TrainingOptionError
+from .flags import layers, option, yes_or_no
 
 EAGLE_VERSIONS = (1, 3)
 MAX_DEPTH = 8  # tokens of a chain whose acceptance is counted
+_DECAY = ("--decay", "weight of each further guess relative to the one before", float)
+_TAPS = ("--taps", "read also the streams into these layers of the target, comma-separated", layers)
 
 
 def check_at_least(owner: object, minimum: float, *names: str) -> None:
@@ -37,11 +41,13 @@ class DraftShape:
         TrainingOptionError: a dimension below 1, or heads that do not divide.
     """
 
-    hidden_size: int = 256
-    num_layers: int = 4
-    num_heads: int = 4
-    num_kv_heads: int = 2
-    ffn_size: int = 768
+    summary: ClassVar[str] = "Distil a small draft model for a target."
+
+    hidden_size: int = option("--hidden", "hidden size of the draft", default=256)
+    num_layers: int = option("--layers", "layers of the draft", default=4)
+    num_heads: int = option("--heads", "attention heads", default=4)
+    num_kv_heads: int = option("--kv-heads", "key and value heads", default=2)
+    ffn_size: int = option("--ffn", "width of the feed-forward layer", default=768)
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "hidden_size", "num_layers", "num_heads", "num_kv_heads", "ffn_size")
@@ -70,11 +76,15 @@ class MedusaShape:
         TrainingOptionError: a value outside its range.
     """
 
-    num_heads: int = 4
-    num_blocks: int = 1
-    own_output: bool = False
-    decay: float = 0.8
-    taps: tuple[int, ...] = ()
+    summary: ClassVar[str] = "Train Medusa heads on a target's hidden states."
+
+    num_heads: int = option("--num-heads", "heads, each for one more token ahead", default=4)
+    num_blocks: int = option("--blocks", "residual blocks of a head", default=1)
+    own_output: bool = option(
+        "--own-output", "heads have output layers of their own: yes or no", yes_or_no, default=False
+    )
+    taps: tuple[int, ...] = option(*_TAPS, default=())
+    decay: float = option(*_DECAY, default=0.8)
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "num_heads", "num_blocks")
@@ -89,11 +99,15 @@ class SpeculatorShape:
         TrainingOptionError: a value outside its range.
     """
 
-    num_stages: int = 3
-    inner_dim: int = 256
-    tie_weights: bool = True
-    decay: float = 1.0
-    taps: tuple[int, ...] = ()
+    summary: ClassVar[str] = "Train an MLP speculator on a target's hidden states."
+
+    num_stages: int = option("--stages", "stages, each for one more token ahead", default=3)
+    inner_dim: int = option("--inner", "size of the state between stages", default=256)
+    tie_weights: bool = option(
+        "--tie", "stages share embedding, output layer and norm: yes or no", yes_or_no, default=True
+    )
+    taps: tuple[int, ...] = option(*_TAPS, default=())
+    decay: float = option(*_DECAY, default=1.0)
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "num_stages", "inner_dim")
@@ -116,16 +130,22 @@ class EagleShape:
         TrainingOptionError: a value outside its range.
     """
 
-    version: int = 3
-    unroll: int = 4
-    ffn_size: int | None = None
-    num_heads: int | None = None
-    num_kv_heads: int | None = None
-    draft_vocab: int | None = None
-    taps: tuple[int, ...] = ()
-    decay: float = 0.8
-    noise: float = 0.0
-    regression: float = 0.0
+    summary: ClassVar[str] = "Train an EAGLE head on a target's hidden states."
+
+    version: int = option("--version", "3: taps, unrolled; 1: the last state, regression", default=3)
+    unroll: int = option("--unroll", "steps over its own states that are trained", default=4)
+    ffn_size: int | None = option("--ffn", "width of the feed-forward layer; default: the target's", default=None)
+    num_heads: int | None = option("--heads", "attention heads; default: the target's", default=None)
+    num_kv_heads: int | None = option("--kv-heads", "key and value heads; default: the target's", default=None)
+    draft_vocab: int | None = option("--draft-vocab", "score so many most frequent tokens; default: all", default=None)
+    taps: tuple[int, ...] = option(
+        "--taps", "three layers of the target, comma-separated; default: 2,middle,third last", layers, default=()
+    )
+    decay: float = option(*_DECAY, default=0.8)
+    noise: float = option("--noise", "half-width of the noise on incoming states", float, default=0.0)
+    regression: float = option(
+        "--regression", "version 1: weight of the distance to the target's next state", float, default=0.0
+    )
 
     def __post_init__(self) -> None:
         if self.version not in EAGLE_VERSIONS:

@@ -7,12 +7,14 @@ set(pilotfish_engine_sources
   src/sampling/sampling_options.cpp
   src/base/sha256.cpp
   src/base/atomic_file.cpp
+  src/base/row_program.cpp
   src/bundle/manifest_json.cpp
   src/bundle/manifest.cpp
   src/base/pages.cpp
   src/base/x86_features.cpp
   ${pilotfish_platform_sources}
   src/bundle/bundle_files.cpp
+  src/bundle/weights_file.cpp
   src/bundle/protobuf.cpp
   src/bundle/graph_reader.cpp
   src/bundle/graph_operators.cpp
@@ -24,8 +26,9 @@ set(pilotfish_engine_sources
   src/engine/memory_plan.cpp
   src/model/node_placement.cpp
   src/model/ort.cpp
+  src/model/provider_kernels.cpp
   src/memory/kv_blocks.cpp
-  src/memory/prefix_cache.cpp
+  src/memory/prefix_tree.cpp
   src/device/cuda_driver.cpp
   src/device/cuda_build.cpp
   src/device/cuda_library.cpp
@@ -79,6 +82,7 @@ set(pilotfish_engine_sources
   src/plan/round_costs.cpp
   src/plan/calibration.cpp
   src/plan/confidence_rates.cpp
+  src/plan/shared_drafting.cpp
   src/plan/source_track.cpp
   src/plan/controller.cpp
   src/plan/controller_pace.cpp
@@ -88,8 +92,12 @@ set(pilotfish_engine_sources
   src/round/accept_rejection.cpp
   src/round/accept_typical.cpp
   src/engine/engine.cpp
+  src/engine/load_progress.cpp
+  src/engine/engine_load.cpp
   src/engine/engine_costs.cpp
   src/engine/engine_measure.cpp
+  src/engine/session_file.cpp
+  src/engine/engine_session.cpp
   src/sampling/logprob_report.cpp
   src/round/request.cpp
   src/round/stages.cpp
@@ -106,6 +114,7 @@ set(pilotfish_engine_tests
   accept_tree_sampling_test
   accept_tree_test
   calibration_test
+  chain_replay_test
   confidence_rates_test
   controller_test
   cores_test
@@ -115,6 +124,7 @@ set(pilotfish_engine_tests
   dynamic_tree_test
   graph_check_test
   bundle_files_test
+  weights_file_test
   recorded_rounds_test
   cuda_memory_plan_test
   kv_blocks_test
@@ -127,11 +137,14 @@ set(pilotfish_engine_tests
   option_combinations_test
   options_test
   ort_test
-  prefix_cache_test
+  prefix_tree_test
+  prompt_pace_test
   random_stream_test
   row_math_test
   sampler_test
+  session_file_test
   sha256_test
+  shared_drafting_test
   shared_noise_test
   token_chooser_test
   token_tree_test)

@@ -10,8 +10,9 @@ file(READ "${ffi_header}" declarations)
 string(REGEX REPLACE ".*/\\* cdef:begin[^\n]*\n(.*)/\\* cdef:end.*" "\\1" declarations "${declarations}")
 string(REPLACE "PF_API " "" declarations "${declarations}")
 string(APPEND declarations "static char *const PF_VERSION;\nstatic const float PF_LEAST_TEMPERATURE;\n")
-# The pf_mask_callback through which a Python function answers; bindings/masks.py defines it.
+# The callbacks through which Python functions answer; bindings/masks.py and bindings/progress.py define them.
 string(APPEND declarations "extern \"Python\" int32_t pf_python_mask(void*, const int32_t*, size_t, uint32_t*);\n")
+string(APPEND declarations "extern \"Python\" int32_t pf_python_progress(void*, int32_t, uint64_t, uint64_t);\n")
 file(CONFIGURE OUTPUT "${ffi_dir}/pilotfish.cdef" CONTENT "${declarations}" @ONLY)
 file(CONFIGURE OUTPUT "${ffi_dir}/prelude.c" CONTENT "#include \"pilotfish.h\"\n" @ONLY)
 add_custom_command(
@@ -38,7 +39,9 @@ else()
   set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()
 
-install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings RUNTIME DESTINATION pilotfish/bindings)
+# RUNTIME and ARCHIVE are Windows' library and what links with it.
+install(TARGETS pilotfish _ffi LIBRARY DESTINATION pilotfish/bindings RUNTIME DESTINATION pilotfish/bindings
+        ARCHIVE DESTINATION pilotfish/bindings)
 install(FILES "${ffi_header}" DESTINATION pilotfish/bindings/include)
 # Where optimum-cli looks for subcommands.
 install(FILES "${CMAKE_CURRENT_SOURCE_DIR}/../runtime/cli/optimum_command.py" DESTINATION optimum/commands/register

@@ -136,7 +136,7 @@ inline void load_keys(const void* pool, const ChunkAddresses& chunk, int64_t hea
   for (int64_t key = 0; key < kChunkKeys; ++key) scales[key] = row_scale<kType>(pool, chunk.scale_at[key]);
   int64_t done = 0;
 #if defined(__AVX2__) || defined(PILOTFISH_NEON)
-  if constexpr (kType != CacheType::kF32) {
+  if constexpr (sizeof(typename Element::Stored) < sizeof(float)) {
     for (; done + kChunkKeys <= head_dim; done += kChunkKeys) {
       transpose(keys + done, chunk.at, [&](int64_t column, const typename Element::Stored* elements) {
         store(out + (done + column) * kChunkKeys, scaled<kType>(Element::load(elements), load(scales)));

@@ -10,7 +10,6 @@ namespace pilotfish {
 
 inline constexpr int64_t kSplitKeys = 128;
 inline constexpr int64_t kChunkKeys = 16;  // slots converted to float at a time
-inline constexpr int kByteOffset = 128;    // a byte of an int8 cache is so much more than its integer
 
 // What a row sees: slots [first_slot, last_slot), then the rows of this pass whose bits are set in `tree`, row j of the
 // sequence being slot tree_slot + j.
@@ -47,8 +46,9 @@ inline CacheRow cache_row(const AttentionShape& shape, const KvPool& pool, int64
   const int64_t block_rows = pool.block_size * shape.num_kv_heads;
   const int64_t row = slot_of_block * shape.num_kv_heads + kv_head;
   if (!has_scales(pool.type)) return {(block * block_rows + row) * shape.head_dim, 0};
-  const int64_t first = block * block_rows * cache_row_width(pool.type, shape.head_dim);
-  return {first + row * shape.head_dim, first + block_rows * shape.head_dim + 2 * row};
+  const int64_t scale = format_of(pool.type).scale_bytes / element_bytes(pool.type);
+  const int64_t first = block * block_rows * (shape.head_dim + scale);
+  return {first + row * shape.head_dim, first + block_rows * shape.head_dim + row * scale};
 }
 
 constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }

@@ -2,11 +2,8 @@
 // simd.h and with scalar code that a compiler may vectorise but not reorder.
 #pragma once
 
-#include <bit>
-#include <cstring>
-
 #include "attention_kernels.h"
-#include "float16.h"
+#include "cache_elements.h"
 #include "rms_norm.h"
 #include "simd.h"
 
@@ -37,42 +34,13 @@ inline void rotate_head(const AttentionShape& shape, const float* cos, const flo
   }
 }
 
-// Writes a head as multiples of its scale, and the scale: the largest magnitude divided by that of an element, as f16,
-// at most f16's largest number; NaN where the head holds one.
-inline void write_bytes(const float* head, int64_t head_dim, uint8_t* out, uint8_t* scale_out) {
-  int32_t most_bits = 0;  // magnitudes' bits are ordered like these, with NaN above infinity
-  for (int64_t d = 0; d < head_dim; ++d) {
-    const int32_t bits = std::bit_cast<int32_t>(__builtin_fabsf(head[d]));
-    most_bits = bits > most_bits ? bits : most_bits;
-  }
-  const float most = std::bit_cast<float>(most_bits);
-  const uint16_t scale = float_to_half((most > 65504.0f ? 65504.0f : most) / kLargestElement);
-  std::memcpy(scale_out, &scale, sizeof scale);
-  const float inverse = half_to_float(scale) > 0 ? 1.0f / half_to_float(scale) : 0.0f;
-  for (int64_t d = 0; d < head_dim; d += kLanes) {
-    const int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
-    const Floats scaled = mul(load_first(head + d, count), broadcast(inverse));
-    alignas(64) float integers[kLanes];
-    store(integers, round(min(max(scaled, broadcast(-kLargestElement)), broadcast(kLargestElement))));
-    for (int64_t i = 0; i < count; ++i) out[d + i] = static_cast<uint8_t>(static_cast<int>(integers[i]) + kByteOffset);
-  }
-}
-
 // Writes a head to a row of keys or values.
 inline void write_cache(const KvPool& pool, void* cache, const CacheRow& row, const float* head, int64_t head_dim) {
-  if (pool.type == CacheType::kF32) {
-    float* const out = static_cast<float*>(cache) + row.at;
-    for (int64_t d = 0; d < head_dim; ++d) out[d] = head[d];
-    return;
-  }
-  if (has_scales(pool.type)) {
-    auto* const bytes = static_cast<uint8_t*>(cache);
-    return write_bytes(head, head_dim, bytes + row.at, bytes + row.scale_at);
-  }
-  uint16_t* const out = static_cast<uint16_t*>(cache) + row.at;
-  int64_t d = 0;
-  for (; d + kLanes <= head_dim; d += kLanes) store_halves(out + d, load(head + d));
-  for (; d < head_dim; ++d) out[d] = float_to_half(head[d]);
+  for_cache(pool.type, [&]<CacheType kType>() {
+    using Element = CacheElement<kType>;
+    auto* const elements = static_cast<typename Element::Stored*>(cache);
+    Element::write(head, head_dim, elements + row.at, elements + row.scale_at);
+  });
 }
 
 inline void prepare_row(const AttentionShape& shape, const KvPool& pool, const AttentionRows& rows, int64_t row,

@@ -8,11 +8,17 @@
 
 namespace pilotfish::PILOTFISH_SIMD {
 
+// The intrinsic is a macro in clang's header, and macros expand no packs.
+template <int kQuad>
+int32x4_t add_quad(int32x4_t sum, int8x16_t weights, const int8x16_t (&activations)[2]) {
+  return vdotq_laneq_s32(sum, weights, activations[kQuad / 4], kQuad % 4);
+}
+
 // Four outputs of half a block with a row of 32 activations.
 inline int32x4_t dot_outputs(const HalfWeights& weights, int part, const int8x16_t (&activations)[2], int32_t start) {
   int32x4_t sum = vdupq_n_s32(start);
   const auto add_quads = [&]<int... kQuad>(std::integer_sequence<int, kQuad...>) {
-    ((sum = vdotq_laneq_s32(sum, weights.quads[kQuad][part], activations[kQuad / 4], kQuad % 4)), ...);
+    ((sum = add_quad<kQuad>(sum, weights.quads[kQuad][part], activations)), ...);
   };
   add_quads(std::make_integer_sequence<int, 8>());
   return sum;

@@ -76,6 +76,9 @@ inline Floats max(Floats a, Floats b) {
 inline Floats min(Floats a, Floats b) {
   return make([&](int i) { return vbslq_f32(vcltq_f32(a.part[i], b.part[i]), a.part[i], b.part[i]); });
 }
+inline Floats abs(Floats a) {
+  return make([&](int i) { return vabsq_f32(a.part[i]); });
+}
 // To the nearest integer, halves to even; |a| < 2^22.
 inline Floats round(Floats a) {
   return make([&](int i) { return vrndnq_f32(a.part[i]); });

@@ -16,18 +16,13 @@ constexpr float kLeastWeight = -24;
 /// What is filtered out comes behind everything else, and yet in order: a draft's rows give so many tokens anyway.
 constexpr float kFarBehind = 1e6f;
 
-/// A row of a sequence that is sampled: others of its round may be greedy.
-__device__ bool wants_noise(const LogitRows& rows, const RoundSettings& settings) {
-  return rows.sequence_rows == 0 || settings.is_greedy == 0;
-}
-
-/// One thread block a row.
+/// One thread block a row; those of greedy sequences, which share the round, have nothing to do.
 __global__ void __launch_bounds__(kRowThreads)
     find_rows_kernel(const __grid_constant__ NoisyRows noisy, const __grid_constant__ RoundMemory memory) {
   __shared__ RowShared shared;
   RowDistribution row{};
   const RoundSettings& settings = memory.settings[sequence_of_row(noisy.rows, blockIdx.x)];
-  if (!wants_noise(noisy.rows, settings)) return;
+  if (settings.is_greedy) return;
   const bool is_number = find_distribution(noisy.rows, blockIdx.x, settings, row, shared);
   if (threadIdx.x != 0) return;
   if (!is_number) memory.outcome->is_broken = 1;
@@ -43,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     add_noise_kernel(const __grid_constant__ NoisyRows noisy, const __grid_constant__ RoundMemory memory) {
   const LogitRows& rows = noisy.rows;
   const RoundSettings& settings = memory.settings[sequence_of_row(rows, blockIdx.y)];
-  if (!wants_noise(rows, settings)) return;
+  if (settings.is_greedy) return;
   const RowDistribution row = memory.rows[blockIdx.y];
   const int depth = noisy.has_one_depth ? noisy.depth : depth_of_row(rows, noisy.position_ids, blockIdx.y);
   const int position = settings.first_position + depth;

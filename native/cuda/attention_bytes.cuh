@@ -7,17 +7,7 @@ namespace pilotfish::cuda {
 
 inline constexpr uint32_t kOnes = 0x3C003C00;  // two f16
 
-/// An int8 is multiplied as 1152 + q with q in -127..127, f16 with the bits of q's byte: what that is too much is taken
-/// off the sums, by products with ones.
-inline constexpr float kByteOffset = 1152.0f;
-
-/// Two f16 with their offset from bytes 0 and 1, or 2 and 3, of a word.
-template <int kHalf>
-__device__ __forceinline__ uint32_t halves_of(uint32_t word) {
-  return __byte_perm(word, 0x64646464, kHalf == 0 ? 0x4140 : 0x4342);
-}
-
-/// Sums of 16 queries' columns, for what int8 keys have too much: the lane's queries are x (y) and z (w).
+/// Sums of 16 queries' columns, for what bytes of keys have too much: the lane's queries are x (y) and z (w).
 template <CacheType kType, int kDim, class Queries>
 __device__ __forceinline__ float4 sums_of_queries(const Queries& queries) {
   float4 sums = {};
@@ -35,15 +25,18 @@ __device__ __forceinline__ float4 sums_of_queries(const Queries& queries) {
 /// Takes off sums what `offsets`, sums of their other operand, are too much.
 template <CacheType kType>
 __device__ __forceinline__ void take_offset(const float4& offsets, float4& sums) {
-  if constexpr (!kHasScales<kType>) return;
-  sums = make_float4(__fmaf_rn(-kByteOffset, offsets.x, sums.x), __fmaf_rn(-kByteOffset, offsets.y, sums.y),
-                     __fmaf_rn(-kByteOffset, offsets.z, sums.z), __fmaf_rn(-kByteOffset, offsets.w, sums.w));
+  if constexpr (kHasScales<kType>) {
+    constexpr float kOffset = ByteElement<kType>::kOffset;
+    sums = make_float4(__fmaf_rn(-kOffset, offsets.x, sums.x), __fmaf_rn(-kOffset, offsets.y, sums.y),
+                       __fmaf_rn(-kOffset, offsets.z, sums.z), __fmaf_rn(-kOffset, offsets.w, sums.w));
+  }
 }
 
 /// sums[i] of 16 queries and keys 8 i to 8 i + 7 of a chunk. `keys`: address of its rows; scales: of its keys.
 template <CacheType kType, int kDim, class Queries>
 __device__ __forceinline__ void score_bytes(const Queries& queries, const float4& query_sums, uint32_t keys,
                                             const float* scales, float4 (&sums)[kChunkKeys / 8]) {
+  using Element = ByteElement<kType>;
   const int lane = threadIdx.x % kWarpSize;
   keys += lane * kCacheRowBytes<kType, kDim>;
 #pragma unroll
@@ -53,7 +46,8 @@ __device__ __forceinline__ void score_bytes(const Queries& queries, const float4
     load_matrices(key, keys + step * 16);
 #pragma unroll
     for (int i = 0; i < kChunkKeys / 8; ++i) {
-      sums[i] = multiply(query, halves_of<0>(key[i]), halves_of<1>(key[i]), sums[i]);
+      sums[i] =
+          multiply(query, Element::template halves_of<0>(key[i]), Element::template halves_of<1>(key[i]), sums[i]);
     }
   }
 #pragma unroll
@@ -65,23 +59,20 @@ __device__ __forceinline__ void score_bytes(const Queries& queries, const float4
   }
 }
 
-/// Two f16 of one column from two keys' bytes of it and its neighbour, of which it is the first or the second.
-template <int kColumn>
-__device__ __forceinline__ uint32_t column_of(uint32_t word) {
-  return __byte_perm(word, 0x64646464, kColumn == 0 ? 0x4240 : 0x4341);
-}
-
 /// Adds 16 weighted values of a slab of 32 columns. `values`: address of their rows. Transposed, a matrix of bytes
 /// gives pairs of columns: sums[2 i] are of the even ones of 16, sums[2 i + 1] of the odd ones.
 template <CacheType kType, int kDim>
 __device__ __forceinline__ void weigh_bytes(const Weights& weights, uint32_t values, int slab, float4 (&sums)[4]) {
+  using Element = ByteElement<kType>;
   uint32_t words[4];  // of 16 columns keys 0 to 7 and 8 to 15, then of the others
   load_matrices_transposed(words, values + lane_rows<kCacheRowBytes<kType, kDim>>() + slab * 32);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t low = words[2 * i], high = words[2 * i + 1];
-    sums[2 * i] = multiply(weights, column_of<0>(low), column_of<0>(high), sums[2 * i]);
-    sums[2 * i + 1] = multiply(weights, column_of<1>(low), column_of<1>(high), sums[2 * i + 1]);
+    sums[2 * i] =
+        multiply(weights, Element::template column_of<0>(low), Element::template column_of<0>(high), sums[2 * i]);
+    sums[2 * i + 1] =
+        multiply(weights, Element::template column_of<1>(low), Element::template column_of<1>(high), sums[2 * i + 1]);
   }
 }
 

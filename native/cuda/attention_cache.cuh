@@ -2,16 +2,12 @@
 // shared memory, and how they are written.
 #pragma once
 
+#include "attention_elements.cuh"
 #include "attention_rows.cuh"
 #include "common.cuh"
 #include "kernels.h"
 
 namespace pilotfish::cuda {
-
-template <CacheType kType>
-inline constexpr int kElementBytes = element_bytes(kType);
-template <CacheType kType>
-inline constexpr bool kHasScales = has_scales(kType);
 
 /// A row of the cache in shared memory, padded so that ldmatrix meets no bank twice. kDim is head_dim rounded up to
 /// what is compiled; the columns between are zero.
@@ -81,10 +77,6 @@ __device__ __forceinline__ void load_rows(const PagedAttention& a, const void* p
     copy_16(target + key * kCacheRowBytes<kType, kDim> + vector * 16, source, exists ? 16 : 0);
   }
 }
-
-/// Weights times scales of values are kept clear of what f16 rounds coarsely, and stay below its largest number.
-template <CacheType kType>
-inline constexpr float kWeightScale = kHasScales<kType> ? 64.0f : 1.0f;
 
 /// Stores two neighbouring columns of a query, or of a row of elements of two bytes, as f16.
 __device__ __forceinline__ void store_pair(uint16_t* target, const float2& values) {

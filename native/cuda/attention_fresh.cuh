@@ -158,7 +158,7 @@ class FreshHeads {
     }
     __half scale = {};
     if constexpr (kHasScales<kType>) {
-      scale = head.quantise();
+      scale = head.template quantise<kType>();
       if (threadIdx.x % kWarpSize == 0) {
         Layout::scales(shared_, is_value)[place.key] = __half2float(scale) * (is_value ? kWeightScale<kType> : 1.0f);
       }

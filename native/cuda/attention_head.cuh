@@ -101,8 +101,10 @@ class Head {
     }
   }
 
-  /// Leaves the head as multiples of its scale, integers plus 128; its scale.
+  /// Leaves the head as bytes, multiples of its scale; its scale.
+  template <CacheType kType>
   __device__ __half quantise() {
+    using Element = ByteElement<kType>;
     float most = 0;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
@@ -119,7 +121,8 @@ class Head {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float4& v = values_[i];
-      v = make_float4(scaled(v.x, inverse), scaled(v.y, inverse), scaled(v.z, inverse), scaled(v.w, inverse));
+      v = make_float4(Element::of(v.x, inverse), Element::of(v.y, inverse), Element::of(v.z, inverse),
+                      Element::of(v.w, inverse));
     }
     return scale;
   }
@@ -141,9 +144,6 @@ class Head {
     const float turned = __fmaf_rn(a, cos, -__fmul_rn(b, sin));
     b = __fmaf_rn(b, cos, __fmul_rn(a, sin));
     a = turned;
-  }
-  __device__ static float scaled(float value, float inverse) {
-    return rintf(fminf(fmaxf(__fmul_rn(value, inverse), -kLargestElement), kLargestElement)) + 128.0f;
   }
 
   float4 values_[kGroups];

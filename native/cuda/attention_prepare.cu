@@ -42,7 +42,7 @@ __device__ void prepare_head(const PagedAttention& a, int row, int index) {
   const int cell = cell_of(a, slot_of_row(a, __ldcg(a.context_lens), row));
   const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
   __half scale = {};
-  if constexpr (kHasScales<kType>) scale = head.quantise();
+  if constexpr (kHasScales<kType>) scale = head.template quantise<kType>();
   store_in_cache<kType>(a, lane, head, scale, is_value ? a.value_cache : a.key_cache, cell, kv_head);
 }
 
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   if constexpr (kIsShared) {
     const int sequence = sequence_of_row(pass, row);
     const PagedAttention a = rows_of_sequence(pass, sequence, 0);
-    if (a.num_rows > kMostFoldedRows) prepare_head<kType, kDim>(a, row - __ldcg(pass.seq_starts + sequence), index);
+    const int its_row = row - __ldcg(pass.seq_starts + sequence);
+    if (a.num_rows > kMostFoldedRows && its_row < a.num_rows) prepare_head<kType, kDim>(a, its_row, index);
   } else {
     prepare_head<kType, kDim>(pass, row, index);
   }

@@ -2,6 +2,8 @@
 // committed slots, then the rows of its tree path (causal: all rows up to its own). An index is a position too.
 #pragma once
 
+#include <algorithm>
+
 #include "common.cuh"
 #include "kernels.h"
 
@@ -18,12 +20,15 @@ inline bool is_valid(const PagedAttention& a) {
                         shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim;
   const bool scales_fit = !has_scales(a.cache_type) || shape.head_dim % 16 == 0;
   const bool blocks_fit = a.block_size >= kLeastBlock && (a.block_size & (a.block_size - 1)) == 0;
-  return heads_fit && dims_fit && scales_fit && blocks_fit && shape.scale > 0 && a.cache_type != CacheType::kF32 &&
-         a.num_rows > 0 && a.max_blocks > 0 && has_valid_sequences(a);
+  return heads_fit && dims_fit && scales_fit && blocks_fit && shape.scale > 0 && is_on_gpus(a.cache_type) &&
+         a.num_rows > 0 && a.max_blocks > 0 && a.most_sequence_rows >= 0 && has_valid_sequences(a);
 }
 
 /// What bounds the rows of each: the others have one.
-inline int most_rows_of_sequence(const PagedAttention& a) { return a.num_rows - a.num_seqs + 1; }
+inline int most_rows_of_sequence(const PagedAttention& a) {
+  const int most = a.num_rows - a.num_seqs + 1;
+  return a.num_seqs == 1 || a.most_sequence_rows == 0 ? most : std::min(a.most_sequence_rows, most);
+}
 
 /// The rows of one of several sequences as a pass of their own. `query_partials`: floats of a query's partial results.
 __device__ __forceinline__ PagedAttention rows_of_sequence(const PagedAttention& a, int sequence,

@@ -169,7 +169,7 @@ inline int max_splits(int max_blocks, int block_size) {
 /// Calls launch.operator()<kType, kDim>() with the smallest compiled head size that holds head_dim.
 template <class Launch>
 cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
-  const auto for_head_dim = [&]<CacheType kType>() {
+  return for_cache_type(a.cache_type, [&]<CacheType kType>() {
     switch (padded_head_dim(a.shape.head_dim)) {
       case 64:
         return launch.template operator()<kType, 64>();
@@ -179,16 +179,7 @@ cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
         return launch.template operator()<kType, 128>();
     }
     return launch.template operator()<kType, kMaxHeadDim>();
-  };
-  switch (a.cache_type) {
-    case CacheType::kF16:
-      return for_head_dim.template operator()<CacheType::kF16>();
-    case CacheType::kInt8:
-      return for_head_dim.template operator()<CacheType::kInt8>();
-    case CacheType::kF32:
-      break;
-  }
-  return cudaErrorInvalidValue;
+  });
 }
 
 }  // namespace pilotfish::cuda

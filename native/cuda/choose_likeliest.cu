@@ -94,8 +94,7 @@ __device__ float without_noise(const TargetChoice& choice, const RoundMemory& me
 }
 
 __device__ bool has_noise(const TargetChoice& choice, const RoundMemory& memory, int row) {
-  if (!choice.is_noisy || choice.rows.sequence_rows == 0) return choice.is_noisy;
-  return memory.settings[sequence_of_row(choice.rows, row)].is_greedy == 0;
+  return choice.is_noisy && memory.settings[sequence_of_row(choice.rows, row)].is_greedy == 0;
 }
 
 template <class Choice>

@@ -4,11 +4,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "attention_shape.h"
 #include "base/cache_type.h"
+#include "base/norm_activation.h"
+#include "base/row_program.h"
 #include "device/round_kernels.h"
 #include "device/row_gather.h"
 
@@ -149,8 +152,61 @@ cudaError_t launch_prefill_linear(const LowbitLinear& linear, void* scratch, con
                                   cudaStream_t stream);
 size_t prefill_scratch_bytes(const LowbitShape& shape, int num_rows);
 
+struct RowStepTensors {
+  int64_t num_rows;
+  std::array<const float*, kMostRowInputs> inputs;  // [num_rows, width], then vectors [width]
+  std::array<float*, kMostRowOutputs> outputs;      // [num_rows, width]
+};
+
+/// The values of a row's steps that are no outputs, in shared memory.
+inline size_t row_step_shared_bytes(const RowProgram& program) noexcept {
+  return static_cast<size_t>(program.num_scratch) * sizeof(float);
+}
+
+/// A program of RowSteps on at least one row. A row's bits do not depend on num_rows.
+cudaError_t launch_row_steps(const RowProgram& program, const RowStepTensors& tensors, cudaStream_t stream);
+
 /// Row i of the target becomes row gather.rows[i] of the source. What follows starts when it has ended.
 cudaError_t launch_gather_rows(const RowGather& gather, cudaStream_t stream);
+
+/// Row i of `out` is row rows[i] of `source`; NaN where the source has no such row.
+struct PickedRows {
+  const float* source;  // [num_source_rows, num_columns]
+  const int32_t* rows;  // [num_rows]
+  int num_source_rows;
+  int num_rows;
+  int num_columns;
+  float* out;  // [num_rows, num_columns]
+};
+cudaError_t launch_pick_rows(const PickedRows& picked, cudaStream_t stream);
+
+inline constexpr int kMostJoinedParts = 8;
+
+/// A row of `out` has that of each part, one behind the other.
+struct JoinColumns {
+  const float* parts[kMostJoinedParts];  // [num_rows, widths[i]]
+  int widths[kMostJoinedParts];
+  int num_parts;
+  int num_rows;
+  int num_columns;   // of all parts together
+  float* out;        // [num_rows, num_columns]
+  void* halves_out;  // f16 copy of out, saturating, or null
+};
+cudaError_t launch_join_columns(const JoinColumns& join, cudaStream_t stream);
+
+/// out = activation(norm(x) * weight + bias) + residual a row.
+struct NormActivation {
+  NormSettings settings;
+  int num_rows;
+  int num_columns;
+  const float* x;         // [num_rows, num_columns]
+  const float* weight;    // [num_columns] or null: ones
+  const float* bias;      // [num_columns] or null
+  const float* residual;  // as x, or null
+  float* out;             // as x
+  void* halves_out;       // f16 copy of out, saturating, or null
+};
+cudaError_t launch_norm_activation(const NormActivation& norm, cudaStream_t stream);
 
 /// Reads `num_bytes` (a multiple of 16) of device memory and does nothing else: the or of all bits goes to `found`.
 cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, const DeviceLimits& limits,
@@ -162,14 +218,15 @@ cudaError_t launch_read(const void* data, size_t num_bytes, uint32_t* found, con
 inline constexpr int kMaxSplitRows = 64;
 
 /// Inputs of `native/GRAPH.md`, all in device memory. Passes of at most kMaxSplitRows rows may have several sequences,
-/// each of which has a row at least.
+/// each of which has a row at least; rows behind those of the last one are padding, of which nothing is written.
 struct PagedAttention {
   AttentionShape shape;
   int num_rows;
   int num_seqs = 1;
-  int max_blocks;        // columns of block_table
-  int block_size;        // a power of two, at least 32
-  CacheType cache_type;  // not kF32
+  int most_sequence_rows = 0;  // that any of several sequences has, which decides the grid; 0: it is not known
+  int max_blocks;              // columns of block_table
+  int block_size;              // a power of two, at least 32
+  CacheType cache_type;        // is_on_gpus()
   const float* qkv;
   const int32_t* position_ids;
   const int32_t* seq_starts;    // not read for one sequence

@@ -54,7 +54,7 @@ class Multiplier {
   using ThisStage = Stage<Format, Shape>;
 
   /// wgmma, which the four warps of a warpgroup issue together.
-  static constexpr bool kIsWide = kHasWgmma && Shape::kTokenTiles >= 4 && !Format::kHasOffsets;
+  static constexpr bool kIsWide = kHasWgmma && Shape::kTokenTiles >= 3 && !Format::kHasOffsets;
 
   __device__ bool has_piece(int group) const { return piece_ < params_.grid.pieces_of_group(group); }
   __device__ bool multiplies(int group) const {
@@ -171,6 +171,12 @@ cudaError_t launch_for_rows(const LowbitLinear& linear, const DeviceLimits& limi
   constexpr int kRowTiles = Format::kHasOffsets ? 2 : 1;  // sums of columns are made once a piece
   if (linear.num_rows <= 8) return launch<Format, Shape<1, 2>>(linear, limits, stream);
   if (linear.num_rows <= 16) return launch<Format, Shape<2, 2>>(linear, limits, stream);
+  // As many rows as chains of a few sequences have: 4 or 8 of 5 drafted tokens.
+  if constexpr (!Format::kHasOffsets) {
+    if (linear.num_rows <= 24) return launch<Format, Shape<3, kRowTiles>>(linear, limits, stream);
+    if (linear.num_rows > 32 && linear.num_rows <= 48)
+      return launch<Format, Shape<6, kRowTiles>>(linear, limits, stream);
+  }
   if (linear.num_rows <= 32) return launch<Format, Shape<4, kRowTiles>>(linear, limits, stream);
   return launch<Format, Shape<8, kRowTiles>>(linear, limits, stream);
 }

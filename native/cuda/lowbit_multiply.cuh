@@ -77,7 +77,7 @@ template <class Format, class Shape>
 struct AtOnce {
   static constexpr int kBlocksPerVector = Format::kBlocks / 2;  // of 16 bytes a lane and tile
   static constexpr int kBlocks = Shape::kTokenTiles <= 2 ? kBlocksPerVector : 1;
-  static constexpr int kTokens = Shape::kTokenTiles < 2 ? 1 : 2;
+  static constexpr int kTokens = Shape::kTokenTiles % 2 == 0 ? 2 : 1;
 };
 
 /// Unpacked weights of the columns at hand, and the scales of the whole chunk.

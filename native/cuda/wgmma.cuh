@@ -1,5 +1,5 @@
 // The tensor cores' asynchronous multiplication by a warpgroup (compute capability 9.0a): 64 weight rows, 16 of each
-// warp as the operand of mma.m16n8k16 in registers, by 32 or 64 tokens in shared memory. For the same operands it gives
+// warp as the operand of mma.m16n8k16 in registers, by 24 to 64 tokens in shared memory. For the same operands it gives
 // the bits of mma.m16n8k16. Where the target lacks it nothing calls these.
 #pragma once
 
@@ -49,6 +49,34 @@ __device__ __forceinline__ void multiply_async(float4 (&d)[4], const uint32_t (&
       "%14, %15}, {%16, %17, %18, %19}, %20, adds, 1, 1, 0; }"
       : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
         "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
+
+__device__ __forceinline__ void multiply_async(float4 (&d)[3], const uint32_t (&a)[4], uint64_t b, int adds) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      "{ .reg .pred adds;\n"
+      "setp.ne.b32 adds, %17, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
+      "{%12, %13, %14, %15}, %16, adds, 1, 1, 0; }"
+      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
+        "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
+
+__device__ __forceinline__ void multiply_async(float4 (&d)[6], const uint32_t (&a)[4], uint64_t b, int adds) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      "{ .reg .pred adds;\n"
+      "setp.ne.b32 adds, %29, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, adds, 1, 1, 0; }"
+      : "+f"(d[0].x), "+f"(d[0].y), "+f"(d[0].z), "+f"(d[0].w), "+f"(d[1].x), "+f"(d[1].y), "+f"(d[1].z), "+f"(d[1].w),
+        "+f"(d[2].x), "+f"(d[2].y), "+f"(d[2].z), "+f"(d[2].w), "+f"(d[3].x), "+f"(d[3].y), "+f"(d[3].z), "+f"(d[3].w),
+        "+f"(d[4].x), "+f"(d[4].y), "+f"(d[4].z), "+f"(d[4].w), "+f"(d[5].x), "+f"(d[5].y), "+f"(d[5].z), "+f"(d[5].w)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 #endif
 }

@@ -1,4 +1,4 @@
-// A warpgroup's product of 32 or 64 tokens with one or both row tiles of four pieces, one chunk of columns, by wgmma: a
+// A warpgroup's product of 24 to 64 tokens with one or both row tiles of four pieces, one chunk of columns, by wgmma: a
 // warp has 16 rows of each. The same sums as lowbit_multiply.cuh.
 #pragma once
 

@@ -92,7 +92,8 @@ enum {
   PF_MOST_CONTEXT = 4194304, /* tokens, also of max_new_tokens and draft_window */
   PF_MOST_PREFILL_CHUNK = 4096,
   PF_MOST_SEQUENCES = 1024,
-  PF_MOST_TOGETHER = 16,     /* requests whose rounds share a pass of the target */
+  PF_MOST_TOGETHER = 16, /* requests whose rounds share a pass of the target */
+  PF_MOST_WAIT_MS = 60000,
   PF_MOST_DRAFT_TOKENS = 63, /* with the token before them they fill a tree mask's 64 bits */
   PF_DEFAULT_TREE_DEPTH = 6,
   PF_LEAST_DRAFT_WINDOW = 64,
@@ -100,7 +101,8 @@ enum {
   PF_MOST_LOOKUP_STORE_BYTES = 1073741824,
   PF_MOST_TEMPERATURE = 100,
   PF_MOST_PENALTY = 100, /* of each kind */
-  PF_MOST_TOP_LOGPROBS = 256
+  PF_MOST_TOP_LOGPROBS = 256,
+  PF_MOST_SESSION_NOTE = 16777216 /* bytes */
 };
 /* Whether the costs of passes, by which PF_DRAFT_AUTO decides, are measured at load. */
 typedef enum {
@@ -108,6 +110,17 @@ typedef enum {
   PF_CALIBRATION_KEPT = 1,   /* read from calibration_folder; measured, under a second, and kept there the first time */
   PF_CALIBRATION_REFRESH = 2 /* measured and kept */
 } pf_calibration;
+/* Whether hashes of a bundle's files are compared with the manifest's. Sizes always are, and graphs are checked. */
+typedef enum {
+  PF_VERIFY_ALWAYS = 0,
+  PF_VERIFY_NEVER = 1 /* a damaged file goes unnoticed: for files that were checked where they came from */
+} pf_verify_hashes;
+/* What a load does, in this order. */
+typedef enum {
+  PF_LOAD_READING = 0,   /* files are read and checked, and models made of them */
+  PF_LOAD_MEASURING = 1, /* passes are measured: pf_calibration says when */
+  PF_LOAD_RECORDING = 2  /* rounds of a GPU are recorded */
+} pf_load_stage;
 /* When a drafted token is kept where decoding samples. */
 typedef enum {
   /* It is the token that the target chooses there. Draft and target share the noise that they choose with, so that the
@@ -127,6 +140,13 @@ typedef enum {
 
 typedef struct pf_engine pf_engine;
 typedef struct pf_request pf_request;
+typedef struct pf_session pf_session;
+
+/* Told how far a load is: `done` of `total` bytes of weights have been read. It is called inside pf_engine_open, in its
+ * thread: about ten times a second while files are waited for, when all of them have been read, and when another stage
+ * begins. `stage` is a pf_load_stage. Returns 0, or another number to end the load with PF_CALLBACK_FAILED and nothing
+ * left behind. */
+typedef int32_t (*pf_progress_callback)(void* user, int32_t stage, uint64_t done, uint64_t total);
 
 typedef struct {
   uint32_t struct_size;
@@ -149,6 +169,15 @@ typedef struct {
   uint64_t lookup_store_bytes; /* size of that file at most; the latest outputs stay */
   int32_t device_index;        /* which GPU, as the driver counts; 0 for PF_DEVICE_CPU */
   int32_t acceptance;          /* pf_acceptance */
+  /* Milliseconds, 0..PF_MOST_WAIT_MS: so long at most a chunk of a prompt is to hold up the other requests of
+   * pf_step_together() between two rounds of theirs, by what chunks have taken so far. A chunk has 4 tokens at least,
+   * however long these take. 0: chunks of prefill_chunk tokens. */
+  int32_t max_wait_ms;
+  int32_t verify_hashes; /* pf_verify_hashes */
+  /* Memory that the program takes beside this library, by its own count: a part of the plan, and of the budget. */
+  uint64_t program_bytes;
+  pf_progress_callback progress; /* NULL: off; pf_plan does not call it */
+  void* progress_user;           /* passed to progress */
 } pf_engine_options;
 
 typedef struct {
@@ -175,6 +204,7 @@ typedef struct {
   uint64_t head_cache_bytes;
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
   int32_t prefill_chunk;
+  uint64_t program_bytes; /* as in the options; on a GPU, whose memory the plan is about then, 0 */
 } pf_engine_info;
 
 /* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32
@@ -320,6 +350,9 @@ typedef struct {
   double read_bytes_per_second; /* by a kernel that only reads; 0 unless it was to be measured */
   char name[128];
   char architectures[64]; /* compute capabilities that the build has device code for, "80, 90", the last as PTX too */
+  /* Whether the CUDA kernels of ONNX Runtime itself run on it, which older bundles and layers that are not fused whole
+   * need; 0 where ort_library was NULL. */
+  int32_t has_provider_kernels;
 } pf_cuda_info;
 
 /* Version of the library, equal to PF_VERSION of the header it was built from. Static. */
@@ -369,6 +402,24 @@ PF_API pf_status pf_engine_get_cost(const pf_engine* engine, int32_t model, int3
                                     double* seconds_out);
 /* Writes the lookup store's file anew, as a whole, if outputs were added since. Closing the engine does not. */
 PF_API pf_status pf_engine_save_lookup(pf_engine* engine);
+
+/* Saves a conversation: its token ids, what requests that have ended left in the caches of its beginning (the target's,
+ * the draft model's and the head's, in whole blocks), and a note of note_bytes bytes, at most PF_MOST_SESSION_NOTE,
+ * which is the caller's. The file takes the place of an earlier one as a whole. *num_tokens_out: tokens whose caches
+ * are in it; those after them run again. PF_FILE_MISSING: it cannot be written. */
+PF_API pf_status pf_engine_save_session(pf_engine* engine, const char* path, const int32_t* ids, size_t num_ids,
+                                        const char* note, size_t note_bytes, int32_t* num_tokens_out);
+/* Loads what pf_engine_save_session() saved, for requests that begin alike: they go on with the same bits, drafts
+ * included, as in the engine that saved it. The caller closes *session_out. The file may be anybody's.
+ * PF_PAIR_MISMATCH: it is of another bundle; PF_BUNDLE_VERSION: of another version or device; PF_BUNDLE_CORRUPT:
+ * damaged, cut short or no session; PF_FILE_MISSING: it cannot be read; PF_CONTEXT_FULL: the context is too small for
+ * it; PF_ENGINE_BUSY: open requests hold the cache blocks that it needs. */
+PF_API pf_status pf_engine_load_session(pf_engine* engine, const char* path, pf_session** session_out);
+/* The conversation's token ids and the note, owned by the session; and how many of the tokens are cached. */
+PF_API const int32_t* pf_session_ids(const pf_session* session, size_t* num_ids_out);
+PF_API const char* pf_session_note(const pf_session* session, size_t* note_bytes_out);
+PF_API int32_t pf_session_num_cached(const pf_session* session);
+PF_API void pf_session_close(pf_session* session);
 
 /* Greedy, at most 256 tokens, PF_DRAFT_AUTO with PF_AS_MANY_AS_PAY tokens, reuse_prefix; everything else off. */
 PF_API void pf_generate_options_init(pf_generate_options* options);

@@ -88,9 +88,9 @@ Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value) {
   return tensor;
 }
 
-float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::initializer_list<int64_t> dims) {
+float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::span<const int64_t> dims) {
   OrtValue* value = nullptr;
-  throw_on_error(api, ort_abi::KernelContext_GetOutput(api, context, index, dims.begin(), dims.size(), &value));
+  throw_on_error(api, ort_abi::KernelContext_GetOutput(api, context, index, dims.data(), dims.size(), &value));
   void* data = nullptr;
   throw_on_error(api, ort_abi::GetTensorMutableData(api, value, &data));
   return static_cast<float*>(data);
@@ -136,6 +136,21 @@ std::string KernelInfo::text(const char* name) const {
   return value;
 }
 
+std::vector<int64_t> KernelInfo::integers(const char* name) const {
+  size_t count = 0;
+  throw_on_attribute_error(api_, name, ort_abi::KernelInfoGetAttributeArray_int64(api_, info_, name, nullptr, &count));
+  std::vector<int64_t> values(count);
+  throw_on_attribute_error(api_, name,
+                           ort_abi::KernelInfoGetAttributeArray_int64(api_, info_, name, values.data(), &count));
+  return values;
+}
+
+size_t KernelInfo::num_outputs() const {
+  size_t count = 0;
+  throw_on_error(api_, ort_abi::KernelInfo_GetOutputCount(api_, info_, &count));
+  return count;
+}
+
 size_t KernelInfo::num_inputs() const {
   size_t count = 0;
   throw_on_error(api_, ort_abi::KernelInfo_GetInputCount(api_, info_, &count));
@@ -164,7 +179,11 @@ Tensor KernelContext::input(size_t index) const {
 }
 
 float* KernelContext::output(size_t index, std::initializer_list<int64_t> dims) const {
-  return output_floats(api_, context_, index, dims);
+  return output_floats(api_, context_, index, {dims.begin(), dims.size()});
+}
+
+float* KernelContext::output_like(size_t index, const Tensor& like) const {
+  return output_floats(api_, context_, index, like.shape());
 }
 
 Parallel KernelContext::parallel() const {

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "base/ort_abi.h"
 #include "parallel.h"
@@ -51,6 +52,7 @@ struct Tensor {
 
   bool exists() const { return data != nullptr; }
   int64_t count() const;
+  std::span<const int64_t> shape() const { return {dims.data(), rank}; }
   template <typename Element>
   Element* as() const {
     return static_cast<Element*>(data);
@@ -67,7 +69,7 @@ void require_shape(const char* name, const Tensor& tensor, std::initializer_list
 // A node's input `index`.
 Tensor tensor_of(const OrtApi* api, size_t index, const OrtValue* value);
 // A node's output of that shape.
-float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::initializer_list<int64_t> dims);
+float* output_floats(const OrtApi* api, OrtKernelContext* context, size_t index, std::span<const int64_t> dims);
 
 // An operator's node while its kernel is made.
 class KernelInfo {
@@ -81,7 +83,9 @@ class KernelInfo {
   float real(const char* name) const;
   float real_or(const char* name, float value_if_absent) const;
   std::string text(const char* name) const;
+  std::vector<int64_t> integers(const char* name) const;
   size_t num_inputs() const;
+  size_t num_outputs() const;
   // An input that is the same in every run, or a tensor that does not exist.
   Tensor constant(size_t index) const;
 
@@ -99,6 +103,8 @@ class KernelContext {
   // Inputs past the node's last one count as left out.
   Tensor input(size_t index) const;
   float* output(size_t index, std::initializer_list<int64_t> dims) const;
+  // Of another tensor's shape.
+  float* output_like(size_t index, const Tensor& like) const;
   Parallel parallel() const;
 
  private:

@@ -1,6 +1,7 @@
 // What every operator tells ONNX Runtime about itself, whichever provider runs it. From a kernel class, which provides:
 //   static constexpr const char* kName;
-//   static constexpr std::array<InputSpec, n> kInputs;    (one f32 output)
+//   static constexpr std::array<InputSpec, n> kInputs;
+//   static constexpr size_t kMostOutputs;                 (all f32; one, where it is not there)
 #pragma once
 
 #include <exception>
@@ -49,6 +50,11 @@ class OperatorBase : public OrtCustomOp {
   }
 
  private:
+  static constexpr size_t most_outputs() {
+    if constexpr (requires { Kernel::kMostOutputs; }) return Kernel::kMostOutputs;
+    return 1;
+  }
+
   void describe_inputs() {
     GetInputTypeCount = [](const OrtCustomOp*) { return Kernel::kInputs.size(); };
     GetInputType = [](const OrtCustomOp*, size_t index) { return Kernel::kInputs[index].type; };
@@ -63,9 +69,11 @@ class OperatorBase : public OrtCustomOp {
   }
 
   void describe_outputs() {
-    GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
+    GetOutputTypeCount = [](const OrtCustomOp*) { return most_outputs(); };
     GetOutputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT; };
-    GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_REQUIRED; };
+    GetOutputCharacteristic = [](const OrtCustomOp*, size_t index) {
+      return index == 0 ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
+    };
     GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
     GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
   }

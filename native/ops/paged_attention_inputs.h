@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cache_tensor.h"
+#include "kernel_io.h"
 #include "operator_base.h"
 
 namespace pilotfish::attention_input {
@@ -42,6 +44,19 @@ constexpr std::array<InputSpec, 13> all(ONNXTensorElementDataType cache_type) {
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // q_norm
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // k_norm
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};  // slopes
+}
+
+// What keys and values of so many heads are a cache of; blocks have block_size slots, or any number of them where that
+// is -1.
+inline CacheType checked_caches(const Tensor& keys, const Tensor& values, int64_t block_size, int64_t num_kv_heads,
+                                int64_t head_dim) {
+  const std::optional<CacheType> type = cache_type(keys.type, keys.dims.back(), head_dim);
+  require(type.has_value(), "key_cache has element type ", keys.type, ", which no cache has");
+  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
+  const int64_t width = cache_row_width(*type, head_dim);
+  require_shape("key_cache", keys, {-1, block_size, num_kv_heads, width});
+  require_shape("value_cache", values, {keys.dims[0], keys.dims[1], num_kv_heads, width});
+  return *type;
 }
 
 }  // namespace pilotfish::attention_input

@@ -3,8 +3,6 @@
 #include <bit>
 #include <string>
 
-#include "base/cache_tensor.h"
-
 namespace pilotfish {
 namespace {
 
@@ -13,14 +11,9 @@ using namespace attention_input;
 constexpr int64_t kMaxTreeRows = 64;
 
 KvPool kv_pool(const AttentionShape& shape, const Tensor& keys, const Tensor& values) {
-  const std::optional<CacheType> type = cache_type(keys.type);
-  require(type.has_value(), "key_cache has element type ", keys.type, ", which no cache has");
-  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  const int64_t width = cache_row_width(*type, shape.head_dim);
-  require_shape("key_cache", keys, {-1, -1, shape.num_kv_heads, width});
-  require_shape("value_cache", values, {keys.dims[0], keys.dims[1], shape.num_kv_heads, width});
+  const CacheType type = checked_caches(keys, values, -1, shape.num_kv_heads, shape.head_dim);
   require(keys.dims[1] > 0, "key_cache has shape ", keys, ": blocks without slots");
-  return {*type, keys.data, values.data, keys.dims[1]};
+  return {type, keys.data, values.data, keys.dims[1]};
 }
 
 void check_starts(const AttentionRows& rows) {

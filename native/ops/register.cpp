@@ -1,5 +1,6 @@
 #include "register.h"
 
+#include <array>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -7,21 +8,46 @@
 #include <utility>
 
 #include "embedding_op.h"
+#include "gather_rows_op.h"
 #include "instruction_set.h"
+#include "join_op.h"
 #include "linear_op.h"
+#include "norm_activation_op.h"
 #include "operator.h"
 #include "paged_attention_op.h"
+#include "row_steps_op.h"
+#include "rows_part_op.h"
 
 namespace pilotfish {
 namespace {
 
 // The operators for one number of threads.
-struct Operators {
-  Operator<EmbeddingOp> embedding;
-  Operator<LinearOp> linear;
-  Operator<PagedAttentionOp> paged_attention;
+class Operators {
+ public:
+  explicit Operators(int32_t num_threads)
+      : embedding_(num_threads),
+        linear_(num_threads),
+        paged_attention_(num_threads),
+        gather_rows_(num_threads),
+        join_(num_threads),
+        rows_part_(num_threads),
+        norm_activation_(num_threads),
+        row_steps_(num_threads) {}
 
-  explicit Operators(int32_t num_threads) : embedding(num_threads), linear(num_threads), paged_attention(num_threads) {}
+  std::array<const OrtCustomOp*, 8> all() const {
+    return {&embedding_, &linear_,    &paged_attention_, &gather_rows_,
+            &join_,      &rows_part_, &norm_activation_, &row_steps_};
+  }
+
+ private:
+  Operator<EmbeddingOp> embedding_;
+  Operator<LinearOp> linear_;
+  Operator<PagedAttentionOp> paged_attention_;
+  Operator<GatherRowsOp> gather_rows_;
+  Operator<JoinOp> join_;
+  Operator<RowsPartOp> rows_part_;
+  Operator<NormActivationOp> norm_activation_;
+  Operator<RowStepsOp> row_steps_;
 };
 
 // ONNX Runtime keeps pointers to operators and domains for as long as a session lives, and sessions may outlive any
@@ -38,11 +64,7 @@ OrtCustomOpDomain* shared_domain(const OrtApi* api, int32_t num_threads) {
     const Operators& ops = operators.try_emplace(num_threads, num_threads).first->second;
     OrtCustomOpDomain* created = nullptr;
     throw_on_error(api, ort_abi::CreateCustomOpDomain(api, "pilotfish", &created));
-    for (const OrtCustomOp* op :
-         {static_cast<const OrtCustomOp*>(&ops.embedding), static_cast<const OrtCustomOp*>(&ops.linear),
-          static_cast<const OrtCustomOp*>(&ops.paged_attention)}) {
-      throw_on_error(api, ort_abi::CustomOpDomain_Add(api, created, op));
-    }
+    for (const OrtCustomOp* op : ops.all()) throw_on_error(api, ort_abi::CustomOpDomain_Add(api, created, op));
     domain = created;
   }
   return domain;

@@ -5,7 +5,7 @@
 
 namespace pilotfish {
 
-// Adds Embedding, Linear and PagedAttention to the options; every session made from them can run pilotfish graphs. Each
+// Adds the operators of GRAPH.md to the options; every session made from them can run pilotfish graphs. Each
 // copy of ONNX Runtime in the process (its own `api`) gets a domain for each num_threads, which lives until the process
 // ends. The kernels of all sessions with the same num_threads share that many threads, the one that runs a session
 // included; 0: they use the session's intra-op threads. Returns nullptr or the failure's status, which the caller

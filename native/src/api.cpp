@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "instruction_set.h"
+#include "model/provider_kernels.h"
 #include "pilotfish.h"
 #include "round/round.h"
 
@@ -24,6 +25,10 @@ struct pf_engine {
 
 struct pf_request {
   pilotfish::Request request;
+};
+
+struct pf_session {
+  pilotfish::SessionHeader session;
 };
 
 namespace {
@@ -77,7 +82,10 @@ pf_status pf_cuda_describe(int32_t device_index, const char* ort_library, int32_
   return guard([&] {
     require(info_out, "info_out");
     *info_out = pilotfish::describe_cuda(device_index, measure != 0);
-    if (ort_library) pilotfish::Ort::open(ort_library)->check_cuda_provider(device_index);
+    if (!ort_library) return;
+    const auto ort = pilotfish::Ort::open(ort_library);
+    ort->check_cuda_provider(device_index);
+    info_out->has_provider_kernels = pilotfish::provider_kernels_run(*ort, device_index) ? 1 : 0;
   });
 }
 
@@ -152,6 +160,42 @@ pf_status pf_engine_save_lookup(pf_engine* engine) {
     engine->engine->save_lookup();
   });
 }
+
+pf_status pf_engine_save_session(pf_engine* engine, const char* path, const int32_t* ids, size_t num_ids,
+                                 const char* note, size_t note_bytes, int32_t* num_tokens_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(path, "path");
+    if (num_ids > 0) require(ids, "ids");
+    if (note_bytes > 0) require(note, "note");
+    require(num_tokens_out, "num_tokens_out");
+    *num_tokens_out = engine->engine->save_session(pilotfish::platform::path_of_text(path), {ids, num_ids},
+                                                   note ? std::string_view(note, note_bytes) : std::string_view());
+  });
+}
+
+pf_status pf_engine_load_session(pf_engine* engine, const char* path, pf_session** session_out) {
+  return guard([&] {
+    require(engine, "engine");
+    require(path, "path");
+    require(session_out, "session_out");
+    *session_out = new pf_session{engine->engine->load_session(pilotfish::platform::path_of_text(path))};
+  });
+}
+
+const int32_t* pf_session_ids(const pf_session* session, size_t* num_ids_out) {
+  *num_ids_out = session->session.tokens.size();
+  return session->session.tokens.data();
+}
+
+const char* pf_session_note(const pf_session* session, size_t* note_bytes_out) {
+  *note_bytes_out = session->session.note.size();
+  return session->session.note.data();
+}
+
+int32_t pf_session_num_cached(const pf_session* session) { return session->session.num_target_tokens; }
+
+void pf_session_close(pf_session* session) { delete session; }
 
 void pf_generate_options_init(pf_generate_options* options) {
   if (options) *options = pilotfish::default_generate_options();

@@ -16,7 +16,6 @@ from pilotfish.runtime.bench_report import typical_prompt
 from pilotfish.runtime.bench_sensors import Sensors
 from pilotfish.runtime.bench_sweeps import measure_together, parse_contexts, sweep_contexts
 from pilotfish.runtime.bench_timeline import timeline
-from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.memory import peak_memory_bytes, resident_memory_bytes
 from pilotfish.runtime.options import GenerateOptions
 from pilotfish.runtime.report.bench_numbers import Measurement, assemble
@@ -28,9 +27,11 @@ from .bars import passing_bar
 from .bench_tables import show_bench
 from .console import note_device, write_json
 from .flags import ChoiceFlags, EngineFlags, TreeFlags, with_groups
+from .loading import open_engine
 from .pages import PageFlags
 
 if TYPE_CHECKING:
+    from pilotfish.runtime.engine import Engine
     from pilotfish.runtime.options import GenerateKeywords
 
 _BUILT_IN_SECONDS = 90.0
@@ -137,7 +138,7 @@ def bench(
         "num_sequences": measure.num_sequences,
     }
     resident = resident_memory_bytes()
-    with Engine(bundle, **engine_flags.keywords(), **opening) as engine:
+    with open_engine(bundle, **engine_flags.keywords(), **opening) as engine:
         loaded = time.perf_counter() - start
         drafting = measuring.choose_modes(measuring.modes(engine, num_draft_tokens, tree.keywords()), measure.modes)
         modes: dict[str, GenerateKeywords] = {name: choice.keywords() | each for name, each in drafting.items()}

@@ -6,12 +6,12 @@ import time
 
 from pilotfish.bindings import InvalidArgumentError, Model
 from pilotfish.bindings.operating_system import cache_folder
-from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.files import why_not_writable
 
 from .arguments import Bundle, Json
 from .console import note_device, out, show, table, write_json
 from .flags import EngineFlags, with_groups
+from .loading import open_engine
 
 ROWS = (1, 2, 3, 4, 6, 8)
 CONTEXTS = (32, 512)
@@ -25,7 +25,7 @@ def calibrate(bundle: Bundle, *, engine_flags: EngineFlags, json_file: Json = No
         raise InvalidArgumentError(f"nothing can be kept in {cache_folder()}: {reason}; set XDG_CACHE_HOME")
     started = time.time()
     note_device(engine_flags.device)
-    with Engine(bundle, **engine_flags.keywords(), calibration="refresh") as engine:
+    with open_engine(bundle, **engine_flags.keywords(), calibration="refresh") as engine:
         models = {"target": Model.TARGET, "draft": Model.DRAFT} if engine.info.has_draft else {"target": Model.TARGET}
         costs = {
             name: {

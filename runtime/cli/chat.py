@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import ContextFullError, InvalidArgumentError, limits
+from pilotfish.bindings import BundleFileMissingError, ContextFullError, InvalidArgumentError, limits
 from pilotfish.bindings.operating_system import edit_input_lines
-from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.options import GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 
 from .arguments import Acceptance, Bundle, DraftTokens, MaxNewTokens, Source
+from .chat_session import ChatState, SessionFile, load_chat, save_chat
 from .console import note, note_device, stdin_lines
 from .draft_colours import DraftColours, ShowDrafts, print_events
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
+from .loading import open_engine
 from .run import summary
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pilotfish.runtime.engine import Engine
     from pilotfish.runtime.results import Stats
 
 EXIT_LINE_FAILED = 2
@@ -37,13 +42,16 @@ DropOldest = Annotated[
 class Conversation:
     """The messages so far, and the numbers of the last answer."""
 
-    def __init__(self, engine: Engine, options: dict[str, Any], system: str | None, when_full: str) -> None:
-        """Start an empty conversation."""
+    def __init__(
+        self, engine: Engine, options: dict[str, Any], state: ChatState, when_full: str, session: Path | None
+    ) -> None:
+        """Go on with a conversation, which may be empty, and save it to a file, if there is one."""
         self._engine = engine
         self._options = options
-        self._system = system
+        self._state = state
         self._when_full = when_full
-        self._messages: list[dict[str, str]] = []
+        self._session = session
+        self._is_saved = False
         self._stats: Stats | None = None
         self.has_failed = False
         """Whether a line was no message that could be answered, and no command."""
@@ -52,10 +60,10 @@ class Conversation:
         """Obey a command or answer a message."""
         command, _, argument = line.partition(" ")
         if command == "/reset":
-            self._messages.clear()
+            self._change(ChatState(self._state.system))
             note("conversation forgotten")
         elif command == "/system":
-            self._system = argument or None
+            self._change(dataclasses.replace(self._state, system=argument or None))
             note("system message set" if argument else "system message removed")
         elif command == "/stats":
             note(summary(self._stats) if self._stats else "nothing generated yet")
@@ -65,9 +73,19 @@ class Conversation:
         elif line.strip():
             self._answer(line)
 
+    def save(self) -> None:
+        """Write the session's file, if there is one and it lacks something."""
+        if self._session is not None and not self._is_saved:
+            save_chat(self._engine, self._session, self._state)
+            self._is_saved = True
+
+    def _change(self, state: ChatState) -> None:
+        self._state = state
+        self._is_saved = False
+
     def _answer(self, line: str) -> None:
-        system = [{"role": "system", "content": self._system}] if self._system else []
-        messages = [*self._messages, {"role": "user", "content": line}]
+        system = [{"role": "system", "content": self._state.system}] if self._state.system else []
+        messages = [*self._state.messages, {"role": "user", "content": line}]
         try:
             stream = self._engine.stream_chat(system + messages, when_full=self._when_full, **self._options)
         except (ContextFullError, InvalidArgumentError) as error:
@@ -81,9 +99,19 @@ class Conversation:
             note(f"({result.finish_reason})")
         if result.num_dropped_messages:
             note(f"({result.num_dropped_messages} oldest messages forgotten)")
-        answer = {"role": "assistant", "content": result.text}
-        self._messages = [*messages[result.num_dropped_messages :], answer]
+        kept = messages[result.num_dropped_messages :]
+        ids = [*self._engine.encode_chat(system + kept), *result.token_ids] if self._session else []
+        self._change(ChatState(self._state.system, [*kept, {"role": "assistant", "content": result.text}], ids))
         self._stats = result.stats
+        self._save_answer()
+
+    def _save_answer(self) -> None:
+        """The conversation goes on where it cannot be saved."""
+        try:
+            self.save()
+        except BundleFileMissingError as error:
+            self.has_failed = True
+            note(f"the conversation is not saved: {error}")
 
 
 @with_groups
@@ -91,6 +119,7 @@ def chat(
     bundle: Bundle,
     *,
     system: System = None,
+    session: SessionFile = None,
     drop_oldest: DropOldest = False,
     max_new_tokens: MaxNewTokens = limits.GENERATE.max_new_tokens,
     source: Source = "auto",
@@ -114,16 +143,20 @@ def chat(
     GenerateOptions(**options)  # what is wrong with them shows before the bundle loads
     note_device(engine_flags.device)
     opening: dict[str, Any] = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
-    with Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine:
+    with open_engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine:
         engine.stream([0], **options).close()  # what this bundle cannot do shows before the first message
-        conversation = Conversation(engine, options, system, "drop_oldest" if drop_oldest else "error")
+        state = (load_chat(engine, session) if session else None) or ChatState()
+        if system is not None:
+            state.system = system
+        conversation = Conversation(engine, options, state, "drop_oldest" if drop_oldest else "error", session)
         if sys.stdin.isatty():
             _talk(conversation)
         else:
             for line in stdin_lines():
                 conversation.handle(line)
-            if conversation.has_failed:
-                raise typer.Exit(EXIT_LINE_FAILED)
+        conversation.save()
+        if not sys.stdin.isatty() and conversation.has_failed:
+            raise typer.Exit(EXIT_LINE_FAILED)
 
 
 def _talk(conversation: Conversation) -> None:

@@ -11,7 +11,6 @@ from pilotfish.bindings import UnsupportedError
 from pilotfish.runtime.bench import drafting_models
 from pilotfish.runtime.bench_prompts import prompts_from_file
 from pilotfish.runtime.draft_evaluation import NUM_POSITIONS, evaluate
-from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest
 from pilotfish.runtime.option_checks import is_greedy
@@ -25,12 +24,14 @@ from .console import note, note_device, show, write_json
 from .draft_trials import show_trials
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
+from .loading import open_engine
 from .pages import PageFlags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pilotfish.runtime.bench import Prompt
+    from pilotfish.runtime.engine import Engine
     from pilotfish.runtime.shape_evaluation import SourceScores
 
 SCHEMA = "pilotfish-evaluate-draft-3"
@@ -66,11 +67,12 @@ def evaluate_draft(
     candidates: list[Candidate] = []
     for bundle in bundles:
         note_device(engine_flags.device)
-        with Engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
+        with open_engine(bundle, **engine_flags.keywords(), max_draft_tokens=room) as engine:
             common = choice.keywords() | GenerateKeywords(max_new_tokens=new_tokens)
             report, scores = _evaluate(engine, bundle, prompts, common, pass_repeats)
+            own_bytes = engine.info.total_bytes - engine.info.program_bytes
             candidates += [
-                Candidate(bundle, source, _formats(engine, source), engine.info.total_bytes, found)
+                Candidate(bundle, source, _formats(engine, source), own_bytes, found)
                 for source, found in scores.items()
             ]
         reports.append(report)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pilotfish.bindings import InvalidArgumentError, limits
-from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.files import read_text
 from pilotfish.runtime.options import GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
@@ -31,10 +30,12 @@ from .console import note, note_device, notes, read_stdin, table, write_json
 from .draft_colours import DraftColours, ShowDrafts, print_events
 from .flags import EngineFlags, LearningFlags, SamplingFlags, TreeFlags, with_groups
 from .interruptible import interrupt_cancels, interruptible
+from .loading import open_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pilotfish.runtime.engine import Engine
     from pilotfish.runtime.results import Round, Stats
     from pilotfish.runtime.token_stream import TokenStream
 
@@ -125,7 +126,7 @@ def run(
     note_device(engine_flags.device)
     opening: dict[str, Any] = {"acceptance": acceptance, "max_draft_tokens": tree.room(limits.ENGINE.max_draft_tokens)}
     with (
-        Engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine,
+        open_engine(bundle, **engine_flags.keywords(), **learning.keywords(), **opening) as engine,
         _open(engine, text, raw, options) as stream,
         interrupt_cancels(stream),
     ):

@@ -36,6 +36,14 @@ NumSequences = Annotated[
     typer.Option("--num-sequences", min=1, max=limits.MOST_TOGETHER, help="Generations of a bundle that run at once."),
 ]
 MaxQueue = Annotated[int, typer.Option(min=0, max=MOST_WAITING, help="Generations of a bundle that may wait.")]
+MaxWait = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=limits.MOST_WAIT_MS,
+        help="Milliseconds that a chunk of a new prompt may hold up generations that run; default: no bound.",
+    ),
+]
 MaxRequest = Annotated[str, typer.Option(help="Size that a request may have.")]
 TimeLimit = Annotated[float, typer.Option(min=0.001, max=MOST_SECONDS, help="Seconds that a request may take.")]
 Grace = Annotated[
@@ -53,6 +61,7 @@ def serve(
     api_key: ApiKey = DEFAULTS.api_key,
     num_sequences: NumSequences = DEFAULTS.num_sequences,
     max_queue: MaxQueue = DEFAULTS.most_waiting,
+    max_wait_ms: MaxWait = None,
     max_request: MaxRequest = f"{DEFAULTS.most_body_bytes >> 20}MiB",
     time_limit: TimeLimit = DEFAULTS.most_seconds,
     grace: Grace = DEFAULTS.grace_seconds,
@@ -79,7 +88,7 @@ def serve(
         most_seconds=time_limit,
         grace_seconds=grace,
     )
-    keywords = engine_flags.keywords() | learning.keywords()
+    keywords = engine_flags.keywords() | learning.keywords() | {"max_wait_ms": max_wait_ms}
     memory_budget = keywords.pop("memory_budget")
     note_device(engine_flags.device)
     server.serve(

@@ -13,7 +13,7 @@ import uvicorn
 
 from pilotfish.bindings import BudgetTooSmallError, InvalidArgumentError
 from pilotfish.runtime.engine import Engine
-from pilotfish.runtime.memory import parse_bytes
+from pilotfish.runtime.memory import parse_bytes, resident_memory_bytes
 
 from .app import Limits, make_app
 from .guard import Access
@@ -87,14 +87,18 @@ def _opened(
     keywords: Mapping[str, Any],
     stack: contextlib.ExitStack,
 ) -> Iterator[Model]:
-    left = None if memory_budget is None else parse_bytes(memory_budget)
+    budget = None if memory_budget is None else parse_bytes(memory_budget)
+    planned = 0
     for name, folder in bundles.items():
+        # Each plan has all that the process holds already, the bundles before it included.
+        held = resident_memory_bytes() if planned else 0
+        # One byte is a budget too, and what does not fit it is refused with the table of what it needs.
+        left = None if budget is None else max(1, budget - planned + held)
         try:
             engine = stack.enter_context(Engine(folder, memory_budget=left, **keywords))
         except BudgetTooSmallError as error:
             raise BudgetTooSmallError(f"bundle {name!r}: {error}") from error
-        # One byte is a budget too, and what does not fit it is refused with the table of what it needs.
-        left = None if left is None else max(1, left - engine.info.total_bytes)
+        planned += engine.info.total_bytes - held
         scheduler = Scheduler(engine, num_sequences=options.num_sequences, most_waiting=options.most_waiting)
         stack.callback(scheduler.close)  # also where a second signal leaves nothing the time for it
         yield Model(name, engine, scheduler)

@@ -21,7 +21,7 @@ install() { # folder, packages
 install llama_cpp llama-cpp-python==0.3.36
 install openvino openvino-genai==2026.4.1.0
 install transformers torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate==1.15.0
-install ort_genai onnxruntime-genai==0.18.0 onnx==1.23.0 onnx-ir torch==2.13.0 transformers==5.24.0 gguf==0.19.0
+install ort_genai onnxruntime-genai==0.18.0 onnx==1.23.0 onnx-ir torch==2.13.0 transformers==5.24.0 gguf==0.19.0 accelerate==1.15.0
 if [ -e "$engines/ort_genai/installed" ] && [ ! -e "$engines/ort_genai/model/genai_config.json" ]; then
   python=$engines/ort_genai/bin/python checkpoint=$engines/ort_genai/checkpoint
   { "$python" "$here/to_checkpoint.py" "$gguf" "$checkpoint" && "$python" -m onnxruntime_genai.models.builder \

@@ -16,12 +16,14 @@ from pilotfish.bindings import (
     EngineInfo,
     EngineOptions,
     Finish,
+    LoadStage,
     Model,
     Origin,
     Reason,
     RequestOptions,
     RequestStats,
     Token,
+    VerifyHashes,
 )
 from pilotfish.bindings._ffi import ffi, lib
 from pilotfish.bindings.request_options import RequestStruct
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_record_has_the_structs_members(record: type, struct: str) -> None:
-    members = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size"}
+    members = {name for name, _ in ffi.typeof(struct).fields} - {"struct_size", "progress_user"}
     assert {field.name for field in fields(record)} == members
 
 
@@ -82,6 +84,8 @@ def test_a_decision_has_the_structs_members_in_order() -> None:
         (DraftSource, "PF_DRAFT_"),
         (Calibration, "PF_CALIBRATION_"),
         (Reason, "PF_REASON_"),
+        (LoadStage, "PF_LOAD_"),
+        (VerifyHashes, "PF_VERIFY_"),
     ],
 )
 def test_an_enum_has_the_headers_values(enum: type[IntEnum], prefix: str) -> None:

@@ -288,6 +288,29 @@ def test_a_long_prompt_does_not_hold_up_who_decodes(tiny_bundle: Path) -> None:
         engine.check()
 
 
+def test_chunks_are_as_small_as_the_others_patience_asks(tiny_bundle: Path) -> None:
+    """A bound that nothing keeps gives the least chunks, a wide one those of prefill_chunk; the bits are the same."""
+    prompt = [at % 250 for at in range(100)]
+    chunks = {}
+    for max_wait_ms in (1, 60000, None):
+        options: dict[str, Any] = {"num_sequences": 2, "prefill_chunk": 48, "max_wait_ms": max_wait_ms}
+        with Engine(tiny_bundle, threads=1, calibration="off", **options) as engine:
+            alone = parts(engine.generate(prompt, max_new_tokens=5, reuse_prefix=False))
+            other = engine.stream([3], max_new_tokens=120, source="plain", ignore_eos=True)
+            next(other)
+            stream = engine.stream(prompt, max_new_tokens=5, reuse_prefix=False)
+            num_steps = 0
+            while stream.stats.num_new_tokens == 0:
+                engine.step_together([stream, other])
+                num_steps += 1
+            chunks[max_wait_ms] = num_steps
+            assert parts(stream.result()) == alone
+            other.close()
+            engine.check()
+    assert chunks[60000] <= chunks[1] <= 25
+    assert chunks[None] == 3
+
+
 def test_a_prompt_that_is_cancelled_between_chunks_frees_its_cache(tiny_bundle: Path) -> None:
     with Engine(tiny_bundle, threads=2, num_sequences=2, prefill_chunk=32) as engine:
         stream = engine.stream(list(range(200)), max_new_tokens=9)

@@ -142,6 +142,7 @@ DEFAULTS: dict[str, Any] = {
     [
         ("threads", "num_threads", (-1, 1, 1024, 1025, 2**31 - 1, 2**31)),
         ("prefill_chunk", "prefill_chunk", (-1, 1, 4096, 4097, 2**31)),
+        ("max_wait_ms", "max_wait_ms", (-1, 1, 60000, 60001, 2**31)),
         ("num_sequences", "num_sequences", (-1, 0, 1, 1024, 1025, 2**31)),
         ("max_draft_tokens", "max_draft_tokens", (-1, 0, 63, 64, 2**31)),
         ("memory_budget", "memory_budget_bytes", (-1, 2**64 - 1, 2**64)),

@@ -64,6 +64,7 @@ def test_reuse_changes_no_token_and_no_counter(fresh: Engine) -> None:
     trunk = [chooser.randrange(256) for _ in range(100)]
     fresh.generate(trunk, max_new_tokens=30, num_draft_tokens=DRAFT_TOKENS, ignore_eos=True)
     for length, draft_tokens in zip(range(1, 100, 3), itertools.cycle((0, 1, 4, None))):
+        fresh.generate(trunk, max_new_tokens=1, num_draft_tokens=DRAFT_TOKENS)  # the most recently used, whole
         prompt = trunk[:length] + [chooser.randrange(256) for _ in range(5)]
         options = {"max_new_tokens": 24, "num_draft_tokens": draft_tokens, "ignore_eos": True}
         reused = fresh.generate(prompt, **options)

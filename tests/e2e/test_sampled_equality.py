@@ -1,7 +1,7 @@
 """The text of a seed is plain decoding's, token for token, whatever drafts it and in whatever company.
 
-The variable PILOTFISH_SEEDS asks for so many seeds a source, as a long run does; 1000 take about an hour. It may be run
-in pieces: PILOTFISH_FIRST_SEED is where they begin.
+The variable PILOTFISH_SEEDS asks for so many seeds a source. test_many_seeds, which is marked slow, is the long run of
+1000 seeds that share the ways to sample. It may be run in pieces: PILOTFISH_FIRST_SEED is where they begin.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from tiny_bundles import byte_tokenizer
 from pilotfish import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pilotfish.runtime.results import Result
 
 NUM_SEEDS = int(os.environ.get("PILOTFISH_SEEDS", "4"))
+MANY_SEEDS = int(os.environ.get("PILOTFISH_SEEDS", "1000"))
 FIRST_SEED = int(os.environ.get("PILOTFISH_FIRST_SEED", "0"))
 TOGETHER = 4
 NEW_TOKENS = 24
@@ -87,36 +88,63 @@ def prompt_of(seed: int) -> list[int]:
     return ids * (1 + seed % 2)  # half of them give lookup something to find
 
 
+def draftings_of(engine: Engine) -> tuple[dict[str, Any], ...]:
+    return OF_HEADS if engine.info.has_head else OF_PAIRS
+
+
 def same(one: Result, other: Result) -> bool:
     return (one.token_ids, one.finish_reason) == (other.token_ids, other.finish_reason)
 
 
+def compare_alone(engine: Engine, seed: int, sampling: dict[str, Any]) -> tuple[int, int]:
+    """Every way to draft beside plain decoding; how many tokens were drafted and accepted in all."""
+    drafted = accepted = 0
+    options = {"max_new_tokens": NEW_TOKENS, "seed": seed, **sampling}
+    plain = engine.generate(prompt_of(seed), source="plain", **options)
+    for drafting in draftings_of(engine):
+        result = engine.generate(prompt_of(seed), **options, **drafting)
+        assert same(result, plain), (seed, drafting, sampling)
+        drafted += result.stats.num_drafted
+        accepted += result.stats.num_accepted
+    return drafted, accepted
+
+
+def compare_together(engine: Engine, seed: int, sampling: dict[str, Any], draftings: Sequence[dict[str, Any]]) -> None:
+    """Four at a time, of one seed; what an earlier generation left in the caches is reused."""
+    options = {"max_new_tokens": NEW_TOKENS, "seed": seed, **sampling}
+    prompts = [prompt_of(seed + offset) for offset in range(TOGETHER)]
+    plain = [engine.generate(prompt, source="plain", reuse_prefix=False, **options) for prompt in prompts]
+    for drafting in draftings:
+        together = engine.generate_batch(prompts, **options, **drafting)
+        assert all(map(same, together, plain)), (seed, drafting, sampling)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_source_repeats_plain_decoding(engine: Engine, name: str) -> None:
-    drafted = accepted = 0
-    for seed in range(FIRST_SEED, FIRST_SEED + NUM_SEEDS):
-        prompt = prompt_of(seed)
-        options = {"max_new_tokens": NEW_TOKENS, "seed": seed, **OPTIONS[name]}
-        plain = engine.generate(prompt, source="plain", **options)
-        for drafting in OF_HEADS if engine.info.has_head else OF_PAIRS:
-            result = engine.generate(prompt, **options, **drafting)
-            assert same(result, plain), (seed, drafting)
-            drafted += result.stats.num_drafted
-            accepted += result.stats.num_accepted
+    counts = [compare_alone(engine, seed, OPTIONS[name]) for seed in range(FIRST_SEED, FIRST_SEED + NUM_SEEDS)]
+    drafted, accepted = (sum(each) for each in zip(*counts, strict=True))
     assert drafted > accepted >= LEAST_ACCEPTED
     engine.check()
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_company_changes_nothing(engine: Engine, name: str) -> None:
-    """Four at a time, of one seed; what an earlier generation left in the caches is reused."""
     for seed in range(FIRST_SEED, FIRST_SEED + NUM_SEEDS):
-        options = {"max_new_tokens": NEW_TOKENS, "seed": seed, **OPTIONS[name]}
-        prompts = [prompt_of(seed + offset) for offset in range(TOGETHER)]
-        plain = [engine.generate(prompt, source="plain", reuse_prefix=False, **options) for prompt in prompts]
-        for drafting in (OF_HEADS if engine.info.has_head else OF_PAIRS)[seed % 2 :: 2]:
-            together = engine.generate_batch(prompts, **options, **drafting)
-            assert all(map(same, together, plain)), (seed, drafting)
+        compare_together(engine, seed, OPTIONS[name], draftings_of(engine)[seed % 2 :: 2])
+    engine.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_seeds(engine: Engine) -> None:
+    """Each seed with one way to sample and every way to draft, alone; with one way to draft in company."""
+    sampling, draftings = list(OPTIONS.values()), draftings_of(engine)
+    accepted = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + MANY_SEEDS):
+        chosen = sampling[seed % len(sampling)]
+        accepted += compare_alone(engine, seed, chosen)[1]
+        compare_together(engine, seed, chosen, draftings[seed % len(draftings) :][:1])
+    assert accepted >= LEAST_ACCEPTED
     engine.check()
 
 
@@ -128,7 +156,7 @@ def test_later_turns_repeat_plain_decoding(engine: Engine) -> None:
         first = engine.generate(prompt, reuse_prefix=False, source="plain", **options)
         longer = [*prompt, *first.token_ids, 7, 8, 9]
         second = engine.generate(longer, reuse_prefix=False, source="plain", **options)
-        for drafting in OF_HEADS if engine.info.has_head else OF_PAIRS:
+        for drafting in draftings_of(engine):
             assert same(engine.generate(prompt, **options, **drafting), first), (seed, drafting)
             with engine.stream(prompt, **options, **drafting) as stream:
                 next(iter(stream))

@@ -174,6 +174,8 @@ def test_every_option_of_an_engine(tiny_bundle: Path, tmp_path: Path, monkeypatc
     fails: list[str] = []
     for option in ENGINE:
         for value in WRONG:
+            if option == "progress" and callable(value):  # it is called, and what it raises is the caller's
+                continue
             options: dict[str, Any] = {"threads": 1, option: value}
             only_ours(
                 f"{option}={shown(value)}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from argparse import ArgumentParser
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from tiny_adapters import Tensors, pair, save_adapter
 from tiny_models import save_model, tiny_config
 from transformers import AutoModelForCausalLM, GPT2Config
 
@@ -34,30 +33,12 @@ if TYPE_CHECKING:
 
 IDS = [7, 20, 100, 33, 65, 10, 250, 3]
 Q_PROJ, DOWN_PROJ, EMBEDDING = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj", "model.embed_tokens"
-Tensors = dict[str, torch.Tensor]
 GPT2 = {"vocab_size": 258, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("adapters") / "base", tiny_config("llama"))
-
-
-def pair(module: str, rows: int, columns: int, rank: int = 4) -> Tensors:
-    """The two halves of a module's pair, by the names that peft saves them under."""
-    torch.manual_seed(len(module) + rank)
-    return {
-        f"base_model.model.{module}.lora_A.weight": 0.2 * torch.randn(rank, columns),
-        f"base_model.model.{module}.lora_B.weight": 0.2 * torch.randn(rows, rank),
-    }
-
-
-def save_adapter(folder: Path, tensors: Tensors, **settings: Any) -> str:
-    folder.mkdir()
-    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 12, "base_model_name_or_path": "some/base"} | settings
-    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return str(folder)
 
 
 def branch(tensors: Tensors, module: str, scaling: float) -> Callable[..., torch.Tensor]:

@@ -47,7 +47,7 @@ def test_caches_and_logits(text: str) -> None:
     rows = table(text, "| name | type, shape | meaning |")
     cache = next(row for row in rows if "cache" in row[0])
     assert cache[0] == f"`{contract.key_cache('{i}')}`, `{contract.value_cache('{i}')}`"
-    *dtypes, last = contract.CACHE_DTYPES
+    *dtypes, last = contract.CACHE_TYPES
     assert cache[1] == f"{', '.join(dtypes)} or {last} [{', '.join(contract.CACHE_AXES)}]"
     port = contract.logits_port()
     assert rows[-1][:2] == [f"-> `{port.name}`", f"{port.dtype} [{', '.join(port.axes)}]"]
@@ -68,12 +68,34 @@ def test_formats_and_group_sizes(text: str) -> None:
         ("Embedding", contract.EMBEDDING_ATTRIBUTES),
         ("Linear", contract.LINEAR_ATTRIBUTES),
         ("PagedAttention", contract.ATTENTION_ATTRIBUTES),
+        ("Join", contract.JOIN_ATTRIBUTES),
+        ("RowsPart", contract.ROWS_PART_ATTRIBUTES),
+        ("NormActivation", contract.NORM_ATTRIBUTES),
+        ("RowSteps", contract.ROW_STEPS_ATTRIBUTES),
     ],
 )
 def test_operator_attributes(text: str, op: str, attributes: tuple[str, ...]) -> None:
     item = text[text.index(f"* `{op}(") :].split("\n*", maxsplit=1)[0]
-    listed = item[item.index("attributes") :].split(".\n")[0].split(";\n")[0]
+    listed = item[item.index("attribute") :].split(".\n")[0].split(";\n")[0]
     assert set(attributes) <= set(re.findall(r"`(\w+)`", listed))
+
+
+def test_a_join_has_as_many_inputs(text: str) -> None:
+    assert f"* `Join(x0 f32, ..., x{contract.MOST_JOINED - 1}?)" in text
+
+
+def test_steps_of_rows(text: str) -> None:
+    """Kinds in the order of their numbers, and limits, as GRAPH.md and the header have them."""
+    listed = [name for row in table(text, "| number | kind | value |") for name in re.findall(r"`(\w+)`", row[1])]
+    assert tuple(listed) == contract.ROW_STEP_KINDS
+    header = (GRAPH.parent / "src" / "base" / "row_program.h").read_text(encoding="utf-8")
+    kinds = re.findall(r"^  k(\w+),  +//", header, re.MULTILINE)
+    assert [re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() for name in kinds] == listed
+    limits = dict(re.findall(r"kMostRow(Inputs|Outputs|Steps) = (\d+);", header))
+    expected = (contract.MOST_ROW_INPUTS, contract.MOST_ROW_OUTPUTS, contract.MOST_ROW_STEPS)
+    assert tuple(int(limits[name]) for name in ("Inputs", "Outputs", "Steps")) == expected
+    assert f"1 to {expected[0]} inputs and 1 to {expected[1]} outputs" in text
+    assert f"Up to {expected[2]} steps" in text
 
 
 def test_domain_and_versions(text: str) -> None:

@@ -34,7 +34,7 @@ def test_a_layer_is_five_nodes(exported: tuple[str, ExportResult]) -> None:
     _, result = exported
     graph = ir.load(result.folder / "target.onnx").graph
     layer = ["Linear", "PagedAttention", "Linear", "Linear", "Linear"]
-    assert [node.op_type for node in graph] == ["Embedding", *layer * NUM_LAYERS, "Gather", "Linear"]
+    assert [node.op_type for node in graph] == ["Embedding", *layer * NUM_LAYERS, "GatherRows", "Linear"]
     assert result.models[0].num_nodes == 5 * NUM_LAYERS + 3
 
 

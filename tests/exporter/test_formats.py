@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from architectures import config_of
 from tiny_gguf import finish
 from tiny_models import save_model, tiny_config
 
@@ -178,6 +179,19 @@ def test_the_bundle_holds_the_files_values(tmp_path: Path) -> None:
     source = GgufSource(path, build_on_meta(load_checkpoint(str(path)).config))
     np.testing.assert_array_equal(unpack(packed, 64, 64, "int4"), source.read(O_PROJ))
     assert list(model.mixture) == ["int4_asym", "int4"]
+
+
+def test_tables_by_layer_are_no_linear_layers(tmp_path: Path) -> None:
+    checkpoint = save_model(tmp_path / "model", config_of("Gemma 4, embeddings by layer"))
+    options = ExportOptions(target=FormatChoice("int8", "int4", "int4"), parity=False)
+    result = export(str(checkpoint), tmp_path / "out", options=options)
+    assert any("per_layer" in tensor.name for tensor in result.manifest.models["target"].tensors)
+    assert result.manifest.models["target"].mixture == {"int8": 1.0}
+    assert {item.part: dict(item.shares) for item in result.models[0].formats} == {
+        "linear": {"int8": 1.0},
+        "embedding": {"int4": 1.0},
+        "lm_head": {"int4": 1.0},
+    }
 
 
 def test_the_command_says_what_was_chosen_and_warns(tmp_path: Path, cli: CommandLine) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tiny_adapters import pair, save_adapter
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import ExportOptions, NoProgress, export
@@ -147,3 +148,13 @@ def test_another_export_into_the_same_place_keeps_nothing(checkpoint: Path, tmp_
     names = {"manifest.json", "target.bin", "target.onnx", "tokenizer.json"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names  # no draft.bin
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_adapter_keeps_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter", pair("model.layers.0.self_attn.q_proj", 64, 64))
+    whole = export(str(checkpoint), tmp_path / "whole", options=QUICK, adapters=[adapter])
+    kill(checkpoint, tmp_path / "out", "target", 4)
+    notes = Notes()
+    export(str(checkpoint), tmp_path / "out", options=QUICK, adapters=[adapter], progress=notes)
+    assert not any("kept" in note for note in notes.notes)
+    assert (tmp_path / "out" / "target.bin").read_bytes() == (whole.folder / "target.bin").read_bytes()

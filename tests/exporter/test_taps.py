@@ -79,13 +79,11 @@ def test_the_bundle_has_reference_values(checkpoint: Path, head: Path, tmp_path:
 def test_a_tap_off_by_one_fails(
     checkpoint: Path, head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shift: int, linear: str
 ) -> None:
-    def shifted(model: ir.Model, plan: passes.Plan, taps: tuple[int, ...]) -> None:
-        add_taps(model, plan, [min(max(tap + shift, 0), NUM_LAYERS) for tap in taps])
-        for tap, output in zip(taps, model.graph.outputs[1:], strict=True):
-            output.name = contract.aux_hidden(tap)
+    def shifted(model: ir.Model, taps: tuple[int, ...]) -> list[ir.Value]:
+        return gather_taps(model, [min(max(tap + shift, 0), NUM_LAYERS) for tap in taps])
 
-    add_taps = passes.add_taps
-    monkeypatch.setattr(passes, "add_taps", shifted)
+    gather_taps = passes.gather_taps
+    monkeypatch.setattr(passes, "gather_taps", shifted)
     options = ExportOptions(target=ModelFormats(linear, "f32", "f32"), parity_tokens=24)
     with pytest.raises(ParityError, match=r"aux_hidden\.\d differs from torch's stream into layer \d"):
         export(str(checkpoint), tmp_path / "out", head=str(head), options=options)

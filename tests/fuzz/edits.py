@@ -5,6 +5,8 @@ An edit is a list of a name and its arguments:
 * ["set", [path], value], ["remove", [path]]: of manifest.json; an index that is too large is taken modulo the length.
 * ["text", file, from, to]: in a text file, all occurrences.
 * ["bytes", file, {position: byte}]; ["resize", file, fraction]: the file's bytes, hashes and sizes follow.
+* ["session", part, value]: of the saved session: a text, bytes {position: byte}, a length, or the number of a count and
+  its value; its hashes follow, and it is of the bundle that the other edits make.
 * ["link", file, destination]: the file is a symbolic link.
 * ["operator", graph, node, domain, type]; ["attribute", graph, node, name, value]; ["drop", graph, node].
 * ["rewire", graph, node, input, name]: the name of a tensor, or the number of one among all that the graph has.
@@ -26,12 +28,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from sessions import SessionParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 Edit = list[Any]
+SESSION = "session"
 ONNX_OPSET = 18
 
 
@@ -60,6 +64,7 @@ class EditedBundle:
         self._files: dict[str, bytes] = {}
         self._graphs: dict[str, onnx.ModelProto] = {}
         self._links: dict[str, str] = {}
+        self._session = SessionParts.parse(seed.files[SESSION]) if SESSION in seed.files else None
 
     def apply(self, edits: list[Edit]) -> None:
         """Edits of what earlier edits removed have no effect, so that any part of a recipe is one."""
@@ -83,7 +88,16 @@ class EditedBundle:
             else:
                 os.link(self._seed.folder / name, folder / name)
         self._describe(self.manifest)
-        (folder / "manifest.json").write_text(json.dumps(self.manifest), encoding="utf-8")
+        manifest = json.dumps(self.manifest).encode()
+        (folder / "manifest.json").write_bytes(manifest)
+        if self._session and SESSION not in self._files and SESSION not in self._links:
+            if self._session.bundle == self._seed_hash():
+                self._session.bundle = hashlib.sha256(manifest).hexdigest().encode()
+            (folder / SESSION).unlink()
+            (folder / SESSION).write_bytes(self._session.compose())
+
+    def _seed_hash(self) -> bytes:
+        return hashlib.sha256(self._seed.files["manifest.json"]).hexdigest().encode()
 
     def _describe(self, part: Any) -> None:
         """Sizes and hashes of changed files."""
@@ -136,6 +150,23 @@ class EditedBundle:
         data = self._data(name)
         size = int(len(data) * fraction)
         self._files[name] = (data + bytes(max(size - len(data), 0)))[:size]
+
+    def _edit_session(self, part: str, value: Any) -> None:
+        if self._session is None:
+            return
+        if part == "count":
+            index, count = value
+            self._session.counts[index % 3] = count
+            return
+        data = bytearray(getattr(self._session, part))
+        if isinstance(value, str):
+            data = bytearray(value.encode())
+        elif isinstance(value, int):
+            data = (data + bytes(max(value - len(data), 0)))[:value]
+        else:
+            for position, byte in value.items():
+                data[int(position) % len(data)] = byte
+        setattr(self._session, part, bytes(data))
 
     def _edit_link(self, name: str, destination: str) -> None:
         self._links[name] = destination

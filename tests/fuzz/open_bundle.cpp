@@ -1,6 +1,8 @@
-// What fuzzing runs: a fork server that opens bundles and generates from them. ONNX Runtime is loaded once; every
-// bundle whose folder is named on a line of standard input is tried in a child of its own, and one line about how the
-// child ended goes to standard output. Built with the sanitizers, whose reports go to the file of the third argument.
+// What fuzzing runs: a fork server that opens bundles and generates from them.
+// ONNX Runtime is loaded once; every bundle whose folder is named on a line of
+// standard input is tried in a child of its own, and one line about how the
+// child ended goes to standard output. Built with the sanitizers, whose reports
+// go to the file of the third argument.
 //   open_bundle LIBONNXRUNTIME SEED_BUNDLE REPORT_FILE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,8 +25,10 @@
 
 namespace {
 
-constexpr int kRefused = 3;  // the exit status of a child whose bundle was refused; 0: it generated to the end
-// A bundle takes milliseconds. Processor time tells a hang from a machine that is busy, the alarm one that waits.
+constexpr int kRefused = 3;  // the exit status of a child whose bundle was
+                             // refused; 0: it generated to the end
+// A bundle takes milliseconds. Processor time tells a hang from a machine that
+// is busy, the alarm one that waits.
 constexpr rlim_t kCpuSeconds = 8;  // 2 s without the sanitizers
 constexpr unsigned kWallSeconds = 60;
 constexpr uint64_t kBudgetBytes = uint64_t{256} << 20;
@@ -35,7 +39,8 @@ constexpr int32_t kMostScored = 1 << 18;  // ids of a vocabulary whose logits th
 
 bool is_child = false;  // only there it is watched which files are opened
 
-// ONNX Runtime reads the graph and no other file: weights are the library's to read and to bound.
+// ONNX Runtime reads the graph and no other file: weights are the library's to
+// read and to bound.
 void check_open(const char* path, const void* caller) {
   if (!is_child) return;
   Dl_info info{};
@@ -61,7 +66,8 @@ pf_engine_options engine_options(const char* library) {
   return options;
 }
 
-// Runs a request to its end and asks all that can be asked. Refusals are as good as tokens.
+// Runs a request to its end and asks all that can be asked. Refusals are as
+// good as tokens.
 void generate(pf_engine* engine, const std::vector<int32_t>& ids, const pf_generate_options& options) {
   pf_request* request = nullptr;
   if (pf_request_open(engine, ids.data(), ids.size(), &options, &request) != PF_OK) return;
@@ -78,6 +84,23 @@ void generate(pf_engine* engine, const std::vector<int32_t>& ids, const pf_gener
   stats.struct_size = sizeof stats;
   pf_request_get_stats(request, &stats);
   pf_request_close(request);
+}
+
+// The session that lies in the bundle's folder, if there is one: its
+// conversation goes on.
+pf_status continue_session(pf_engine* engine, const char* bundle) {
+  pf_session* session = nullptr;
+  const pf_status status = pf_engine_load_session(engine, (std::string(bundle) + "/session").c_str(), &session);
+  if (status == PF_FILE_MISSING) return PF_OK;
+  if (status != PF_OK) return status;
+  size_t num_ids = 0, num_bytes = 0;
+  const int32_t* const ids = pf_session_ids(session, &num_ids);
+  pf_session_note(session, &num_bytes);
+  const std::vector<int32_t> prompt(ids, ids + num_ids);
+  pf_session_close(session);
+  if (prompt.empty()) return PF_OK;
+  for (const pf_generate_options& each : every_source()) generate(engine, prompt, each);
+  return PF_OK;
 }
 
 pf_status try_bundle(const char* bundle, const char* library) {
@@ -97,10 +120,11 @@ pf_status try_bundle(const char* bundle, const char* library) {
       pf_engine_logits(engine, model, ids.data(), ids.size(), logits.data());
     }
   }
+  const pf_status refused = continue_session(engine, bundle);
   for (const pf_generate_options& each : every_source()) generate(engine, ids, each);
   const pf_status broken = pf_engine_get_info(engine, &info);
   pf_engine_close(engine);
-  return broken;
+  return broken == PF_OK ? refused : broken;
 }
 
 [[noreturn]] void run_child(const std::string& bundle, const char* library) {
@@ -126,7 +150,8 @@ std::string outcome(int status, const rusage& usage) {
 
 }  // namespace
 
-// ONNX Runtime's calls of these come here first: they are visible, as PF_API says.
+// ONNX Runtime's calls of these come here first: they are visible, as PF_API
+// says.
 extern "C" PF_API int open(const char* path, int flags, ...) {
   check_open(path, __builtin_return_address(0));
   va_list rest;
@@ -142,7 +167,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: open_bundle LIBONNXRUNTIME SEED_BUNDLE REPORT_FILE\n");
     return 2;
   }
-  // The environment of ONNX Runtime lives as long as an engine does: children find it made.
+  // The environment of ONNX Runtime lives as long as an engine does: children
+  // find it made.
   const pf_engine_options options = engine_options(argv[1]);
   pf_engine* engine = nullptr;
   if (pf_engine_open(argv[2], &options, &engine) != PF_OK) {

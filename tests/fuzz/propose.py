@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from edits import Edit, Seed
 
 MOST_CHANGES = 3
+_OF_SESSIONS = 0.7  # changes of a bundle that has one
 _SIZES = (0, 1, 2, 3, 7, 16, 63, 64, 65, 255, 256, 257, 258, 259, 512, 4096, 65535, 65536, 2**20, 2**30)
 _HUGE = (2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -1, -(2**31), -(2**63))
 _DIMS = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "max_positions")
@@ -20,10 +21,12 @@ _CACHE_TYPES = ("f16", "f32", "int8", "bf16")
 _PATHS = ("/etc/passwd", "../pair/target.bin", "tokenizer.json", "manifest.json", "target.bin", "head.bin", "/dev/zero")
 _ATTRIBUTES = (
     *("format", "num_rows", "num_columns", "in_features", "out_features", "activation", "norm_epsilon", "scale"),
+    *("norm", "axis", "part", "num_parts", "row_inputs"),
     *("num_heads", "num_kv_heads", "head_dim", "rotary_dim", "interleaved", "sliding_window", "softcap"),
 )
 _OPERATORS = (
-    *(("pilotfish", name) for name in ("Embedding", "Linear", "PagedAttention")),
+    *(("pilotfish", name) for name in ("Embedding", "Linear", "PagedAttention", "GatherRows", "NormActivation")),
+    *(("pilotfish", name) for name in ("Join", "RowsPart", "RowSteps")),
     *(("", name) for name in ("Add", "Mul", "Sigmoid", "Gelu", "Concat", "Split", "Gather", "Softmax", "MatMul")),
     *(("", name) for name in ("Shape", "Expand", "Tile", "Range", "ConstantOfShape", "NonZero", "Transpose", "Cast")),
     *(
@@ -38,7 +41,8 @@ def propose(seed: Seed, chooser: random.Random) -> list[Edit]:
     """One to three changes of the kinds below."""
     edits: list[Edit] = []
     for _ in range(chooser.choice((1, 1, 2, MOST_CHANGES))):
-        edits += chooser.choice(_CHANGES)(seed, chooser)
+        is_of_session = "session" in seed.files and chooser.random() < _OF_SESSIONS
+        edits += (_session if is_of_session else chooser.choice(_CHANGES))(seed, chooser)
     return edits
 
 
@@ -182,6 +186,27 @@ def _operator(seed: Seed, chooser: random.Random) -> list[Edit]:
     return edits
 
 
+def _steps(seed: Seed, chooser: random.Random) -> list[Edit]:
+    """Other integers in a list of a node: in the steps of a RowSteps, its widths and outputs."""
+    listed = [
+        (name, index, attribute)
+        for name, model in sorted(seed.graphs.items())
+        for index, node in enumerate(model.graph.node)
+        for attribute in node.attribute
+        if attribute.ints
+    ]
+    if not listed:
+        return _operator(seed, chooser)
+    name, index, attribute = chooser.choice(listed)
+    numbers = list(attribute.ints)
+    for _ in range(chooser.choice((1, 1, 2, 4))):
+        place = chooser.randrange(len(numbers))
+        numbers[place] = max(min(_number(chooser, numbers[place]), 2**63 - 1), -(2**63))
+    if chooser.random() < 0.1:
+        numbers = numbers[: chooser.randrange(len(numbers))] + numbers
+    return [["attribute", name, index, attribute.name, numbers]]
+
+
 def _node(seed: Seed, chooser: random.Random) -> tuple[str, int]:
     name = chooser.choice(sorted(seed.graphs))
     return name, chooser.randrange(len(seed.graphs[name].graph.node))
@@ -277,6 +302,26 @@ def _anything(seed: Seed, chooser: random.Random) -> list[Edit]:
     return [["set", path, value]]
 
 
+def _session(seed: Seed, chooser: random.Random) -> list[Edit]:
+    """The saved session: what it says of itself, with hashes that are right, or its bytes, with hashes that are not."""
+    if chooser.random() < 0.2:
+        size = len(seed.files["session"])
+        changes = {str(chooser.randrange(size)): chooser.randrange(256) for _ in range(chooser.choice((1, 8)))}
+        resize = ["resize", "session", chooser.choice((0.0, 0.1, 0.9, 1.1, 3.0))]
+        return [chooser.choice((resize, ["bytes", "session", changes]))]
+    edits: list[Edit] = []
+    for _ in range(chooser.choice((1, 1, 2, 3))):
+        part = chooser.choice(("count", "count", "tokens", "tokens", "caches", "layout", "note", "bundle"))
+        if part == "count":
+            value: Any = [chooser.randrange(3), chooser.choice((0, 1, 31, 32, 63, 64, 65, 70, 96, *_HUGE))]
+        elif chooser.random() < 0.5:
+            value = chooser.choice((0, 1, 4, 4 * 64, 4 * 65, 4 * 400, 2**16))
+        else:
+            value = {str(chooser.randrange(2**16)): chooser.choice((0, 127, 128, 255)) for _ in range(4)}
+        edits.append(["session", part, value])
+    return edits
+
+
 def _tokenizer(_seed: Seed, chooser: random.Random) -> list[Edit]:
     """The tokenizer's file and what the manifest says about it."""
     old, new = chooser.choice((("</s>", "<s>"), ('"id":256', '"id":2147483647'), ("{", "["), ("BPE", "Unigram")))
@@ -288,5 +333,5 @@ def _tokenizer(_seed: Seed, chooser: random.Random) -> list[Edit]:
 
 _CHANGES: tuple[Callable[[Seed, random.Random], list[Edit]], ...] = (
     *(_vocabulary, _vocabulary, _logit_ids, _tensors, _tensors, _dims, _dims, _head, _operator, _operator, _operator),
-    *(_wires, _initializer, _initializer, _insertion, _bytes, _files, _anything, _anything, _tokenizer),
+    *(_steps, _wires, _initializer, _initializer, _insertion, _bytes, _files, _anything, _anything, _tokenizer),
 )

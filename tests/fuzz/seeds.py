@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-KINDS = ("pair", "int8_cache", "eagle", "medusa", "mlp_speculator", "mtp")
+KINDS = ("pair", "int8_cache", "eagle", "medusa", "mlp_speculator", "mtp", "row_steps", "session")
 
 
 def make_seeds(folder: Path) -> dict[str, Path]:
@@ -30,9 +30,17 @@ def _export(kind: str, scratch: Path, out: Path) -> None:
 
     trace_once()
     scratch.mkdir(parents=True)
-    if kind in ("eagle", "mtp"):
-        target, head, _, _ = random_head(scratch, "eagle3" if kind == "eagle" else "deepseek", byte_tokenizer())
+    if kind in ("eagle", "mtp", "session"):
+        target, head, _, _ = random_head(scratch, "deepseek" if kind == "mtp" else "eagle3", byte_tokenizer())
         export_head(out, target, head, LOW_BIT)
+        if kind == "session":
+            _save_session(out)
+        return
+    if kind == "row_steps":
+        from architectures import config_of
+        from tiny_models import save_model
+
+        export_pair(out, save_model(scratch / "target", config_of("Gemma 3")), None)
         return
     target = save_checkpoint(scratch / "target", byte_tokenizer(), spread=0.5)
     if kind in ("pair", "int8_cache"):
@@ -41,3 +49,13 @@ def _export(kind: str, scratch: Path, out: Path) -> None:
         return
     tensors, config = tiny_heads.medusa() if kind == "medusa" else tiny_heads.mlp_speculator()
     export_head(out, target, tiny_heads.save_head(scratch / "head", tensors, config), LOW_BIT)
+
+
+def _save_session(bundle: Path) -> None:
+    """Of two cache blocks and a few tokens more, which the head has read too."""
+    from pilotfish import Engine
+
+    ids = [index % 7 + 1 for index in range(70)]
+    with Engine(bundle, threads=1, num_sequences=2, max_draft_tokens=8, calibration="off") as engine:
+        engine.generate(ids, max_new_tokens=2, source="head", num_draft_tokens=2, ignore_eos=True)
+        engine.save_session(bundle / "session", ids, note="a note")

@@ -1,6 +1,9 @@
 // Times attention alone for the shapes of a 7B target and a 0.72B draft: layers one after the other in one captured
 // graph, each with a cache of its own, beside what reading the cache takes at least. Usage: attention_bench
+// [--sequences]: those of several sequences alone.
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "attention_tile.cuh"
 #include "gpu_test.h"
@@ -102,6 +105,103 @@ class Layers {
   std::vector<DeviceArray<uint8_t>> pools_;
 };
 
+/// Sequences with a cache of their own each, as in rounds that share a pass.
+class Sequences {
+ public:
+  Sequences(const Model& model, int num_seqs, int rows_each)
+      : model_(model),
+        num_seqs_(num_seqs),
+        rows_each_(rows_each),
+        shape_{model.num_heads, model.num_heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0},
+        qkv_(random_floats(size_t(num_rows()) * 3 * model.num_heads * kHeadDim, 5)),
+        angles_(random_floats(size_t{kBlocks} * kBlockSize * kHeadDim / 2, 6)),
+        queries_(size_t(num_rows()) * model.num_heads * kHeadDim),
+        out_(queries_.size()),
+        halves_(queries_.size()),
+        partials_(attention_partial_bytes(shape_, num_rows(), kBlocks, kBlockSize) / sizeof(float)),
+        table_(table(num_seqs * kBlocks)) {
+    CUDA_CHECK(read_device_limits(&limits_));
+    const size_t pool_bytes =
+        size_t(num_seqs) * kBlocks * kBlockSize * model.num_heads * cache_row_bytes(CacheType::kF16, kHeadDim);
+    for (int i = 0; i < 2 * model.num_layers; ++i) pools_.emplace_back(pool_bytes).clear();
+  }
+
+  /// Microseconds a layer. `is_told`: the launcher, how many rows each has.
+  double time(int context, bool is_told) const {
+    std::vector<int32_t> positions, starts{0};
+    for (int s = 0; s < num_seqs_; ++s) {
+      for (int row = 0; row < rows_each_; ++row) positions.push_back(context + row);
+      starts.push_back(starts.back() + rows_each_);
+    }
+    const DeviceArray<int32_t> position_ids(positions), seq_starts(starts);
+    const DeviceArray<int32_t> contexts(std::vector<int32_t>(num_seqs_, context));
+    const auto enqueue = [&](cudaStream_t stream) {
+      for (int layer = 0; layer < model_.num_layers; ++layer) {
+        PagedAttention a = {};
+        a.shape = shape_;
+        a.num_rows = num_rows();
+        a.num_seqs = num_seqs_;
+        a.most_sequence_rows = is_told ? rows_each_ : 0;
+        a.max_blocks = kBlocks;
+        a.block_size = kBlockSize;
+        a.cache_type = CacheType::kF16;
+        a.qkv = qkv_.get();
+        a.position_ids = position_ids.get();
+        a.seq_starts = seq_starts.get();
+        a.context_lens = contexts.get();
+        a.block_table = table_.get();
+        a.cos = angles_.get();
+        a.sin = angles_.get();
+        a.key_cache = pools_[2 * layer].get();
+        a.value_cache = pools_[2 * layer + 1].get();
+        a.queries = queries_.get();
+        a.partials = partials_.get();
+        a.out = out_.get();
+        a.halves_out = halves_.get();
+        a.num_sms = limits_.num_sms;
+        CUDA_CHECK(launch_paged_attention(a, stream));
+      }
+    };
+    return 1000 * time_graph(enqueue, kWarmReplays, kReplays) / model_.num_layers;
+  }
+
+ private:
+  static constexpr int kBlocks = 32;  // of a sequence
+
+  int num_rows() const { return num_seqs_ * rows_each_; }
+  static std::vector<int32_t> table(int count) {
+    std::vector<int32_t> table(count);
+    for (int i = 0; i < count; ++i) table[i] = i;
+    return table;
+  }
+
+  DeviceLimits limits_;
+  Model model_;
+  int num_seqs_, rows_each_;
+  AttentionShape shape_;
+  DeviceArray<float> qkv_, angles_;
+  DeviceArray<__half> queries_;
+  DeviceArray<float> out_;
+  DeviceArray<__half> halves_;
+  DeviceArray<float> partials_;
+  DeviceArray<int32_t> table_;
+  std::vector<DeviceArray<uint8_t>> pools_;
+};
+
+void print_sequences(const Model& model) {
+  std::printf("%-6s f16   us a layer, sequences x rows, unknown and known to the launcher\n", model.name);
+  constexpr std::pair<int, int> kKinds[] = {{1, 6}, {4, 1}, {4, 6}, {8, 1}, {8, 2}, {8, 6}, {16, 1}, {16, 4}};
+  for (const auto& [num_seqs, rows_each] : kKinds) {
+    const Sequences sequences(model, num_seqs, rows_each);
+    std::printf("%2d x %d:", num_seqs, rows_each);
+    for (const int context : {128, 200, 512}) {
+      std::printf("   after %4d %8.2f %8.2f", context, sequences.time(context, false), sequences.time(context, true));
+    }
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
 void print_few_rows(const Model& model, CacheType cache) {
   const Layers layers(model, cache, 64);
   std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d %8d  tree of 8\n", model.name, name_of(cache), 1, 2, 4,
@@ -127,10 +227,12 @@ void print_prompts(const Model& model, CacheType cache) {
 }  // namespace
 }  // namespace pilotfish::cuda::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
+  for (const Model& model : {Model{"7B", 32, 8}, Model{"0.72B", 12, 22}}) print_sequences(model);
+  if (argc > 1 && std::strcmp(argv[1], "--sequences") == 0) return 0;
   constexpr CacheType kCaches[] = {CacheType::kF16, CacheType::kInt8};
   for (const CacheType cache : kCaches) print_prompts({"7B", 32, 4}, cache);
   for (const Model& model : {Model{"7B", 32, 16}, Model{"0.72B", 12, 22}}) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "gpu_test.h"
@@ -45,6 +46,12 @@ struct Part {
   std::vector<uint64_t> masks;
 };
 
+/// What the launcher is told of several sequences: nothing, or their longest, with rows of nobody behind them.
+struct Told {
+  bool longest = false;
+  int num_padding = 0;
+};
+
 /// Tokens with their projections, and a cache that passes write and read, with the block tables of num_tables
 /// sequences.
 class Sequence {
@@ -78,7 +85,7 @@ class Sequence {
   }
 
   /// Several sequences have masks all or none.
-  std::vector<float> pass(const std::vector<Part>& parts) {
+  std::vector<float> pass(const std::vector<Part>& parts, const Told& told = {}) {
     std::vector<float> packed;
     std::vector<int32_t> positions, starts{0}, contexts, tables;
     std::vector<uint64_t> masks;
@@ -92,7 +99,11 @@ class Sequence {
       const auto table = table_.begin() + part.table * max_blocks_;
       tables.insert(tables.end(), table, table + max_blocks_);
     }
-    const int rows = starts.back();
+    const int num_used = starts.back(), rows = num_used + told.num_padding;
+    int longest = 0;
+    for (const Part& part : parts) longest = std::max(longest, static_cast<int>(part.ids.size()));
+    packed.resize(size_t(rows) * width_, std::numeric_limits<float>::quiet_NaN());
+    positions.resize(rows);
     const DeviceArray<float> qkv(packed), out(rows * row_floats());
     const DeviceArray<__half> halves(out.size());
     const DeviceArray<int32_t> position_ids(positions), lengths(contexts), seq_starts(starts), block_table(tables);
@@ -101,6 +112,7 @@ class Sequence {
     a.shape = case_.shape;
     a.num_rows = rows;
     a.num_seqs = static_cast<int>(parts.size());
+    a.most_sequence_rows = told.longest ? longest : 0;
     a.seq_starts = seq_starts.get();
     a.max_blocks = max_blocks_;
     a.block_size = kBlockSize;
@@ -123,7 +135,8 @@ class Sequence {
     a.num_sms = limits_.num_sms;
     CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
-    const std::vector<float> result = out.read();
+    std::vector<float> result = out.read();
+    result.resize(num_used * row_floats());
     const std::vector<__half> copy = halves.read();
     for (size_t i = 0; i < result.size(); ++i) {
       if (__half2float(copy[i]) == __half2float(__float2half(result[i]))) continue;

@@ -5,18 +5,20 @@ They need numpy and onnx, a build with the CUDA kernels and onnxruntime-gpu; bun
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from gpu import random_bundle
+from gpu.make_head_bundles import make_head_bundle
 
 from pilotfish import Engine
 from pilotfish.bindings import PilotfishError, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 # Of the target's embedding: the draft is right about half of the time.
 STD = "0.4"
@@ -47,6 +49,24 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
                 random_bundle.main()
             made[name] = folder
         return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def head_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The bundle of a kind of head."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        folder = os.environ.get("PILOTFISH_HEAD_BUNDLES")
+        if folder:
+            return Path(folder) / kind
+        for package, version in (("torch", "2.13"), ("transformers", "5.20")):
+            pytest.importorskip(package, version, "heads are exported; PILOTFISH_HEAD_BUNDLES names no folder of them")
+        if kind not in made:
+            made[kind] = make_head_bundle(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
 
     return make
 

@@ -108,7 +108,7 @@ bool overlaps_without_races(const Chain& chain, int num_rows) {
   return same;
 }
 
-constexpr int kRowCounts[] = {1, 2, 4, 8, 16, 32, 64};
+constexpr int kRowCounts[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
 
 /// Prints the table of one format and returns its JSON object.
 std::string bench_format(WeightFormat format, const DeviceLimits& limits) {

@@ -218,7 +218,7 @@ def write_graph(path: Path, data: str, shape: Shape, weights: Weights) -> None:
         x = linear([attended, at + "o", "", "", x], at + "x", (shape.heads * shape.head_dim, hidden, shape.linear))
         gated = linear([x, at + "gate_up", "", at + "post_norm"], at + "g", (hidden, 2 * inner, shape.linear), "swiglu")
         x = linear([gated, at + "down", "", "", x], at + "y", (inner, hidden, shape.linear))
-    nodes.append(helper.make_node("Gather", [x, "output_rows"], ["rows"], axis=0))
+    node("GatherRows", [x, "output_rows"], "rows")
     linear(["rows", "lm_head", "", "final_norm"], "logits", (hidden, shape.vocabulary, shape.ends))
 
     ints = {"input_ids": ["t"], "position_ids": ["t"], "seq_starts": ["s1"], "context_lens": ["s"],

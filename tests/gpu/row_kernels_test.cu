@@ -1,4 +1,5 @@
-// RMSNorm and embedding against double oracles on the host.
+// RMSNorm, embedding, and rows that are picked, joined and normed, against
+// double oracles on the host.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +17,8 @@ void expect(bool ok, const char* what, int columns, double value) {
 
 double f16(double value) { return __half2float(__float2half(static_cast<float>(value))); }
 
-/// Rows alone have the bits of rows together; poisoned output is written in full.
+/// Rows alone have the bits of rows together; poisoned output is written in
+/// full.
 void check_norm(int num_columns, bool with_weight) {
   constexpr int kRows = 67;
   const float epsilon = 1e-5f;
@@ -83,7 +85,8 @@ void check_embedding(WeightFormat format, int num_rows, int num_columns) {
   expect(worst == 0, name_of(format), num_columns, worst);
 }
 
-/// What a norm's linear reads, written by the kernel before it: f16 copy and sums of squares.
+/// What a norm's linear reads, written by the kernel before it: f16 copy and
+/// sums of squares.
 struct CopyBuffers {
   DeviceArray<__half> halves;
   DeviceArray<float> squares;
@@ -95,7 +98,8 @@ struct CopyBuffers {
   NextInput next(const float* weight) const { return {halves.get(), weight, squares.get()}; }
 };
 
-/// Embedding and three linears as in a layer, norms folded into copies and sums or made by kernels of their own.
+/// Embedding and three linears as in a layer, norms folded into copies and sums
+/// or made by kernels of their own.
 class Layer {
  public:
   enum class Norms { kFolded, kApart };
@@ -190,6 +194,156 @@ void check_folded_norms(WeightFormat format, int inner, int hidden, int out_feat
   expect(relative < 1e-3 && same, same ? "folded norms" : "folded norms: row bits", hidden, relative);
 }
 
+double activated(RowActivation activation, double x) {
+  if (activation == RowActivation::kSilu) return x / (1 + std::exp(-x));
+  return activation == RowActivation::kGelu ? 0.5 * x * (1 + std::erf(x * std::sqrt(0.5))) : x;
+}
+
+/// A norm's result for every column of a row, in double.
+std::vector<double> expected_norm(const NormSettings& settings, const float* x, const float* weight, const float* bias,
+                                  const float* residual, int num_columns) {
+  double mean = 0, squares = 0;
+  for (int i = 0; i < num_columns; ++i) mean += x[i];
+  mean = settings.norm == NormKind::kLayer ? mean / num_columns : 0;
+  for (int i = 0; i < num_columns; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const double factor =
+      settings.norm == NormKind::kNone ? 1 : 1 / std::sqrt(squares / num_columns + double{settings.epsilon});
+  std::vector<double> result(num_columns);
+  for (int i = 0; i < num_columns; ++i) {
+    const double value = (x[i] - mean) * factor * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
+    result[i] = activated(settings.activation, value) + (residual ? residual[i] : 0);
+  }
+  return result;
+}
+
+enum class Given { kNothing, kVectors, kAll };
+
+/// Rows of any number of columns; alone they have the bits of rows together,
+/// and the copy is that of the result.
+void check_norm_activation(NormKind norm, RowActivation activation, Given given, int num_columns) {
+  constexpr int kRows = 19, kLast = kRows - 1;
+  const size_t count = size_t(kRows) * num_columns, last = size_t(kLast) * num_columns;
+  std::vector<float> x = random_floats(count, 11);
+  for (float& value : x) value = 3 * value + 0.5f;
+  const std::vector<float> weight = random_floats(num_columns, 12), bias = random_floats(num_columns, 13),
+                           residual = random_floats(count, 14);
+  const DeviceArray<float> x_device(x), weight_device(weight), bias_device(bias), residual_device(residual), out(count),
+      single(num_columns);
+  const DeviceArray<__half> halves(count);
+  const bool has_vectors = given != Given::kNothing, has_residual = given == Given::kAll;
+  NormActivation together = {.settings = {norm, activation, 1e-5f},
+                             .num_rows = kRows,
+                             .num_columns = num_columns,
+                             .x = x_device.get(),
+                             .weight = has_vectors ? weight_device.get() : nullptr,
+                             .bias = has_vectors ? bias_device.get() : nullptr,
+                             .residual = has_residual ? residual_device.get() : nullptr,
+                             .out = out.get(),
+                             .halves_out = halves.get()};
+  CUDA_CHECK(launch_norm_activation(together, nullptr));
+  NormActivation alone = together;
+  alone.num_rows = 1;
+  alone.x += last;
+  if (has_residual) alone.residual += last;
+  alone.out = single.get();
+  alone.halves_out = nullptr;
+  CUDA_CHECK(launch_norm_activation(alone, nullptr));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  const std::vector<float> y = out.read(), one = single.read();
+  const std::vector<__half> copy = halves.read();
+  double worst = 0, most = 1;
+  bool same = std::equal(one.begin(), one.end(), y.begin() + static_cast<std::ptrdiff_t>(last));
+  for (int row = 0; row < kRows; ++row) {
+    const size_t first = size_t(row) * num_columns;
+    const std::vector<double> expected = expected_norm(
+        together.settings, x.data() + first, has_vectors ? weight.data() : nullptr, has_vectors ? bias.data() : nullptr,
+        has_residual ? residual.data() + first : nullptr, num_columns);
+    for (int i = 0; i < num_columns; ++i) {
+      const double difference = std::fabs(y[first + i] - expected[i]);
+      if (!(difference <= worst)) worst = difference;
+      most = std::max(most, std::fabs(expected[i]));
+      same = same && __half2float(copy[first + i]) == f16(y[first + i]);
+    }
+  }
+  expect(worst < 4e-6 * most && same, same ? "norm_activation" : "norm_activation: bits", num_columns, worst / most);
+}
+
+/// The first rows, others out of order and twice, and NaN for those that are
+/// not there.
+void check_pick_rows(int num_columns) {
+  constexpr int kSourceRows = 300;
+  const std::vector<float> source = random_floats(size_t(kSourceRows) * num_columns, 15);
+  std::vector<int32_t> rows = {0, 299, 7, 7, -1, 300, 2147483647};
+  for (int i = 0; i < 290; ++i) rows.push_back(i);  // more than a pass of few rows has
+  const DeviceArray<float> source_device(source), out(rows.size() * num_columns);
+  const DeviceArray<int32_t> rows_device(rows);
+  CUDA_CHECK(launch_pick_rows(
+      {source_device.get(), rows_device.get(), kSourceRows, static_cast<int>(rows.size()), num_columns, out.get()},
+      nullptr));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  const std::vector<float> y = out.read();
+  bool right = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (int column = 0; column < num_columns; ++column) {
+      const float found = y[i * num_columns + column];
+      const bool exists = rows[i] >= 0 && rows[i] < kSourceRows;
+      right = right && (exists ? found == source[size_t(rows[i]) * num_columns + column] : std::isnan(found));
+    }
+  }
+  expect(right, "pick_rows", num_columns, 0);
+}
+
+void check_join_columns(const std::vector<int>& widths) {
+  constexpr int kRows = 70;
+  std::vector<std::vector<float>> parts;
+  std::vector<DeviceArray<float>> device_parts;
+  JoinColumns join = {};
+  for (const int width : widths) {
+    parts.push_back(random_floats(size_t(kRows) * width, 20 + join.num_parts));
+    device_parts.emplace_back(parts.back());
+    join.widths[join.num_parts++] = width;
+    join.num_columns += width;
+  }
+  for (int i = 0; i < join.num_parts; ++i) join.parts[i] = device_parts[i].get();
+  const DeviceArray<float> out(size_t(kRows) * join.num_columns);
+  const DeviceArray<__half> halves(out.size());
+  join.num_rows = kRows;
+  join.out = out.get();
+  join.halves_out = halves.get();
+  CUDA_CHECK(launch_join_columns(join, nullptr));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  const std::vector<float> y = out.read();
+  const std::vector<__half> copy = halves.read();
+  bool right = true;
+  for (int row = 0; row < kRows; ++row) {
+    size_t at = size_t(row) * join.num_columns;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      for (int column = 0; column < widths[part]; ++column, ++at) {
+        right = right && y[at] == parts[part][size_t(row) * widths[part] + column];
+        right = right && __half2float(copy[at]) == f16(y[at]);
+      }
+    }
+  }
+  expect(right, "join_columns", join.num_columns, 0);
+}
+
+void check_row_operators() {
+  for (const int columns : {1, 31, 64, 576, 4096, 4097, 11008}) {
+    for (const NormKind norm : {NormKind::kNone, NormKind::kRms, NormKind::kLayer}) {
+      for (const RowActivation activation : {RowActivation::kNone, RowActivation::kSilu, RowActivation::kGelu}) {
+        check_norm_activation(norm, activation, Given::kAll, columns);
+      }
+      check_norm_activation(norm, RowActivation::kNone, Given::kNothing, columns);
+      check_norm_activation(norm, RowActivation::kNone, Given::kVectors, columns);
+    }
+    check_pick_rows(columns);
+  }
+  check_join_columns({64});
+  check_join_columns({576, 576});
+  check_join_columns({1, 255, 4096});
+  check_join_columns({3, 5, 7, 11, 13, 17, 19, 23});
+}
+
 }  // namespace
 }  // namespace pilotfish::cuda::test
 
@@ -208,6 +362,7 @@ int main() {
     check_embedding(format, 1000, 576);
     check_embedding(format, 8192, 200);
   }
+  check_row_operators();
   std::printf(failures ? "%d FAILURES\n" : "all row kernel tests passed\n", failures);
   return failures ? 1 : 0;
 }

@@ -100,11 +100,12 @@ def test_drafts_change_nothing(engine: Engine, bundle: Path, length: int, tmp_pa
     prompt = list(TEXT[:length])
     plain = greedy(engine, prompt, source="plain")
     (tmp_path / "self").mkdir()
-    with Engine(self_draft_bundle(bundle, tmp_path / "self"), device="cuda", calibration="off") as drafting:
+    itself = self_draft_bundle(bundle, tmp_path / "self")
+    with Engine(itself, device="cuda", draft_window=0, calibration="off") as drafting:  # which sees the whole prompt
         chain = greedy(drafting, prompt, source="draft", num_draft_tokens=4)
-        tree = greedy(drafting, prompt, source="draft", tree="2-2")
+        tree = greedy(drafting, prompt, source="draft", tree="dynamic", tree_nodes=6)
     assert chain.token_ids == tree.token_ids == plain.token_ids
-    assert chain.stats.num_accepted > 0
+    assert chain.stats.num_accepted >= chain.stats.num_drafted / 2
 
 
 def test_a_batch_changes_nothing(engine: Engine) -> None:

@@ -126,7 +126,7 @@ def test_a_node_that_the_provider_lacks_is_named(tiny: Path, tmp_path: Path) -> 
     def put_it_before_the_head(content: dict[str, Any]) -> None:
         path = tmp_path / "bundle" / "target.onnx"
         model = onnx.load(path, load_external_data=False)
-        gather = next(node for node in model.graph.node if node.op_type == "Gather")
+        gather = next(node for node in model.graph.node if node.op_type == "GatherRows")
         gather.output[0] = "gathered"
         place = list(model.graph.node).index(gather) + 1
         for node in reversed(through_the_cpu("gathered", "rows")):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import pytest
 from gpu.cpu_node import through_the_cpu
-from gpu.make_head_bundles import KINDS, make_head_bundle
+from gpu.make_head_bundles import KINDS
 from shared_passes import check_the_same_together
 
 from pilotfish import Engine
@@ -48,24 +47,6 @@ SHARE = 0.15
 def prompts() -> list[list[int]]:
     chooser = random.Random(9)
     return [[chooser.randrange(256) for _ in range(length)] for length in (1, 5, 31, 32, 33, 64, 100, 130)]
-
-
-@pytest.fixture(scope="session")
-def head_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The bundle of a kind of head."""
-    made: dict[str, Path] = {}
-
-    def make(kind: str) -> Path:
-        folder = os.environ.get("PILOTFISH_HEAD_BUNDLES")
-        if folder:
-            return Path(folder) / kind
-        for package, version in (("torch", "2.13"), ("transformers", "5.20")):
-            pytest.importorskip(package, version, "heads are exported; PILOTFISH_HEAD_BUNDLES names no folder of them")
-        if kind not in made:
-            made[kind] = make_head_bundle(tmp_path_factory.mktemp(kind), kind)
-        return made[kind]
-
-    return make
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -114,9 +95,34 @@ def test_as_much_is_accepted_as_on_the_cpu(engine: Engine, kind: str, head_bundl
 
 @pytest.mark.parametrize("drafting", DRAFTING, ids=str)
 def test_each_has_the_bits_that_it_has_alone(engine: Engine, drafting: dict[str, Any]) -> None:
-    """Rounds of a head take turns; in company auto drafts nothing, and plain rounds give the heads' streams."""
+    """Chains of a head with a decoder layer share rounds, its trees and other heads take turns."""
     options = {"source": "head"} | drafting
     check_the_same_together(engine, prompts()[1:], max_new_tokens=NEW_TOKENS, ignore_eos=True, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 3}], ids=str)
+def test_chains_of_a_head_share_rounds(engine: Engine, kind: str, options: dict[str, Any]) -> None:
+    """Those of one round have the same times of verification by the GPU's clock."""
+    if kind not in CHAINING:
+        pytest.skip("this head drafts on the host")
+    drafting: dict[str, Any] = {"source": "head", "num_draft_tokens": 4, "max_new_tokens": 60, "ignore_eos": True}
+    asked = [[7] * 5, list(range(100)), [9] * 64]  # which leave from 5 to all rows of a pass unread
+    alone = [engine.generate(ids, reuse_prefix=False, **drafting, **options) for ids in asked]
+    streams = [engine.stream(ids, reuse_prefix=False, **drafting, **options) for ids in asked]
+    try:
+        while any(stream.stats.num_rounds == 0 for stream in streams):
+            assert engine.step_together(streams) == [None] * len(streams)
+        for _ in range(5):
+            before = [stream.stats.verify_seconds for stream in streams]
+            engine.step_together(streams)
+            took = [stream.stats.verify_seconds - start for stream, start in zip(streams, before, strict=True)]
+            assert took == pytest.approx([took[0]] * len(streams), rel=1e-6)
+    finally:
+        for stream in streams:
+            stream.close()
+    together = engine.generate_batch(asked, reuse_prefix=False, **drafting, **options)
+    assert [result.token_ids for result in together] == [result.token_ids for result in alone]
+    assert [result.stats.num_accepted for result in together] == [result.stats.num_accepted for result in alone]
 
 
 @pytest.mark.parametrize(

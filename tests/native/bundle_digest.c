@@ -1,12 +1,13 @@
-/* Prints, for each prompt, a digest of the bits of its logits and the tokens that follow it: greedy, with drafts, and
- * sampled with drafts. tests/aarch64.sh compares what different processors print.
- *   ./bundle_digest BUNDLE LIBONNXRUNTIME MAX_NEW_TOKENS < PROMPTS     one prompt a line, token ids */
+/* Prints, for each prompt, a digest of the bits of its logits and the tokens that follow it, greedy and sampled, with
+ * each source of drafts that the bundle has. tests/aarch64.sh compares what different processors print.
+ *   ./bundle_digest BUNDLE LIBONNXRUNTIME MAX_NEW_TOKENS < PROMPTS     one prompt a line, token ids
+ * The exit code is 3 where the processor lacks the kernels that PILOTFISH_CPU asks for. */
 #include <pilotfish.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { kMostIds = 512, kDraftTokens = 4 };
+enum { kMostIds = 512, kDraftTokens = 4, kNoKernels = 3 };
 
 static void stop(const char* what) {
   fprintf(stderr, "%s: %s\n", what, pf_last_error());
@@ -33,21 +34,45 @@ static void print_logits(pf_engine* engine, int32_t vocab_size, const int32_t* i
   free(logits);
 }
 
-static void print_tokens(pf_engine* engine, const char* name, const pf_generate_options* options, const int32_t* ids,
-                         size_t num_ids) {
+static void print_tokens(pf_engine* engine, const char* how, const char* source, const pf_generate_options* options,
+                         const int32_t* ids, size_t num_ids) {
   pf_request* request = NULL;
   if (pf_request_open(engine, ids, num_ids, options, &request) != PF_OK) stop("pf_request_open");
-  printf("%s", name);
+  printf("%s %s", how, source);
   pf_token tokens[64];
   pf_finish finish = PF_FINISH_NONE;
   while (finish == PF_FINISH_NONE) {
     size_t num_tokens = 0;
     if (pf_request_step(request, tokens, 64, &num_tokens, &finish) != PF_OK) stop("pf_request_step");
     for (size_t i = 0; i < num_tokens; ++i) printf(" %d", (int)tokens[i].id);
+    fflush(stdout); /* samples/count_instructions.sh sees rounds by it */
   }
   printf("\n");
-  fflush(stdout);
   pf_request_close(request);
+}
+
+/* Tokens of plain decoding, and those with each source of drafts that the bundle has. */
+static void print_sources(pf_engine* engine, const pf_engine_info* info, const pf_generate_options* options,
+                          const int32_t* ids, size_t num_ids) {
+  const struct {
+    const char* name;
+    int32_t source, num_draft_tokens, is_here;
+  } sources[] = {
+      {"plain", PF_DRAFT_PLAIN, 0, 1},
+      {"auto", PF_DRAFT_AUTO, PF_AS_MANY_AS_PAY, 1},
+      {"model", PF_DRAFT_MODEL, kDraftTokens, info->has_draft},
+      {"lookup", PF_DRAFT_LOOKUP, kDraftTokens, 1},
+      {"lookup+model", PF_DRAFT_LOOKUP_MODEL, kDraftTokens, info->has_draft},
+      {"head", PF_DRAFT_HEAD, kDraftTokens, info->has_head},
+      {"lookup+head", PF_DRAFT_LOOKUP_HEAD, kDraftTokens, info->has_head},
+  };
+  for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
+    if (!sources[i].is_here) continue;
+    pf_generate_options drafted = *options;
+    drafted.draft_source = sources[i].source;
+    drafted.num_draft_tokens = sources[i].num_draft_tokens;
+    print_tokens(engine, options->temperature > 0 ? "sampled" : "greedy", sources[i].name, &drafted, ids, num_ids);
+  }
 }
 
 int main(int argc, char** argv) {
@@ -55,6 +80,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: bundle_digest BUNDLE LIBONNXRUNTIME MAX_NEW_TOKENS < PROMPTS\n");
     return 2;
   }
+  if (pf_cpu_kernels() == NULL) return kNoKernels;
   pf_engine_options engine_options;
   pf_engine_options_init(&engine_options);
   engine_options.ort_library = argv[2];
@@ -67,24 +93,20 @@ int main(int argc, char** argv) {
   if (pf_engine_get_info(engine, &info) != PF_OK) stop("pf_engine_get_info");
   fprintf(stderr, "%s kernels\n", pf_cpu_kernels());
 
-  pf_generate_options plain;
-  pf_generate_options_init(&plain);
-  plain.num_draft_tokens = 0;
-  plain.max_new_tokens = (int32_t)strtol(argv[3], NULL, 10);
-  pf_generate_options drafted = plain;
-  drafted.num_draft_tokens = kDraftTokens;
-  pf_generate_options sampled = drafted;
-  sampled.temperature = 0.8f;
-  sampled.seed = 7;
+  pf_generate_options options;
+  pf_generate_options_init(&options);
+  options.max_new_tokens = (int32_t)strtol(argv[3], NULL, 10);
+  options.seed = 7;
   static char line[8192];
   while (fgets(line, sizeof line, stdin) != NULL) {
     int32_t ids[kMostIds];
     const size_t num_ids = read_ids(line, ids);
     if (num_ids == 0) continue;
     print_logits(engine, info.vocab_size, ids, num_ids);
-    print_tokens(engine, "greedy", &plain, ids, num_ids);
-    print_tokens(engine, "drafted", &drafted, ids, num_ids);
-    print_tokens(engine, "sampled", &sampled, ids, num_ids);
+    options.temperature = 0;
+    print_sources(engine, &info, &options, ids, num_ids);
+    options.temperature = 0.8f;
+    print_sources(engine, &info, &options, ids, num_ids);
   }
   pf_engine_close(engine);
   return 0;

@@ -99,10 +99,10 @@ void test_sizes() {
   const Folder root;
   write(root / "file", "four");
   pilotfish::FileEntry entry{"file", 4, std::string(64, '0')};
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected sha256 000", pilotfish::read_checked(root / ".", entry, 4));
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, "at most 3 are allowed", pilotfish::read_checked(root / ".", entry, 3));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected sha256 000", pilotfish::read_checked({.folder = root / "."}, entry, 4));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "at most 3 are allowed", pilotfish::read_checked({.folder = root / "."}, entry, 3));
   entry.num_bytes = 5;
-  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected 5 bytes, found 4", pilotfish::check_file(root / ".", entry));
+  CHECK_ERROR(PF_BUNDLE_CORRUPT, "expected 5 bytes, found 4", pilotfish::check_file({.folder = root / "."}, entry));
 }
 
 }  // namespace

@@ -286,9 +286,8 @@ void test_requests_that_share_a_pass() {
   CHECK(num_worth({.num_requests = 2, .num_other_rows = 1}) >= num_worth({.num_requests = 4, .num_other_rows = 3}));
 }
 
-// Of a device's round either all draft or none: what a request would leave alone it drafts in such company, and its
-// steps cost a part of those of all.
-void test_requests_that_draft_in_company() {
+// In a device's round all draft the same: each pays an equal part of all rows and passes, and what it has to read.
+void test_requests_that_draft_the_same() {
   const auto flat = [](double seconds) {
     return PassCosts{.rows = {1}, .contexts = {0, 1024}, .seconds = {{{seconds}, {seconds}}}};
   };
@@ -298,17 +297,24 @@ void test_requests_that_draft_in_company() {
                            .is_auto = true,
                            .fixes_chains = true,
                            .limits = {.max_tokens = 15, .max_depth = 15}};
-  const auto plan = [&](pilotfish::Company company, bool is_shared) {
-    RoundState round = state();
-    round.draft.is_shared = is_shared;
-    round.share = {.num_requests = 4, .num_other_rows = 3, .company = company};
-    return Controller(costs, choice, 100, 100).plan(round);
-  };
-  CHECK_EQ(plan(pilotfish::Company::kFree, true).num_draft, 0);
-  const RoundPlan shared = plan(pilotfish::Company::kDrafts, true), alone = plan(pilotfish::Company::kDrafts, false);
-  CHECK(shared.num_draft > 0 && alone.num_draft > 0);
-  CHECK_NEAR(shared.seconds, 0.25 * (1 + 4 + 2 * (shared.num_draft - 1)), 1e-9);
-  CHECK_NEAR(alone.seconds, 0.25 + 4 + 2 * (alone.num_draft - 1), 1e-9);
+  RoundState round = state();
+  round.draft.is_shared = true;
+  round.share = {.num_requests = 4, .num_other_rows = 3, .chain = pilotfish::SharedChain{}};
+  Controller controller(costs, choice, 100, 100);
+  const RoundPlan plain = controller.plan(round);
+  CHECK_EQ(plain.num_draft, 0);
+  CHECK_NEAR(plain.seconds, 0.25, 1e-9);
+  const pilotfish::Sharer sharer = controller.sharer(round);
+  CHECK(sharer.draft && !sharer.head);
+  CHECK_EQ(sharer.draft->most, 8);
+  CHECK_EQ(sharer.context, 99);
+  round.share.chain->length = 5;
+  const RoundPlan shared = controller.plan(round);
+  CHECK_EQ(shared.num_draft, 5);
+  CHECK_NEAR(shared.seconds, 0.25 * (1 + 4 + 2 * 4), 1e-9);
+  round.most_drafted = 0;
+  CHECK_EQ(controller.plan(round).num_draft, 0);
+  CHECK(!controller.sharer(round).draft);
 }
 
 }  // namespace
@@ -326,6 +332,6 @@ int main() {
   test_rounds_without_room();
   test_rows_that_are_worth_verifying();
   test_requests_that_share_a_pass();
-  test_requests_that_draft_in_company();
+  test_requests_that_draft_the_same();
   return check::result();
 }

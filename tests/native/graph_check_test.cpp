@@ -1,5 +1,6 @@
-// Which graphs may run: those of the exporter's kind, and none that reads other files, runs other operators, or takes
-// memory that the bundle's size does not justify.
+// Which graphs may run: those of the exporter's kind, and none that reads other
+// files, runs other operators, or takes memory that the bundle's size does not
+// justify.
 #include "bundle/graph_check.h"
 
 #include <chrono>
@@ -88,6 +89,42 @@ void test_row_wise_nodes() {
             .file());
 }
 
+void test_rows_of_our_own() {
+  using proto::attribute;
+  using proto::node;
+  const auto own = [](const char* type, const Strings& inputs, const Strings& attributes = {}) {
+    return node(type, inputs, {"y"}, attributes, "pilotfish");
+  };
+  for (const auto& made : {own("NormActivation", {"x", "norm"}), own("GatherRows", {"x", "input_ids"}),
+                           own("Join", {"x", "x", "x"}, {attribute("axis", 1)}),
+                           own("RowsPart", {"x"}, {attribute("part", 1), attribute("num_parts", 2)})}) {
+    check(graph({made, linear("x", "l")}).file());
+  }
+  refused(graph({own("GatherRows", {"input_ids", "input_ids"})}), "picks rows of no matrix");
+  refused(graph({own("GatherRows", {"x", "x"})}), "picks rows of no matrix, or by no list");
+  refused(graph({own("RowsPart", {"x"}, {attribute("num_parts", 0)})}), "needs num_parts of at least 1");
+  refused(graph({own("Join", {"x", "input_ids"}, {attribute("axis", 1)})}), "joins values of different rank");
+  Strings nodes;
+  for (int i = 0; i < 9; ++i) {  // as many rows as the list has numbers,
+                                 // whatever attributes the node has
+    nodes.push_back(node("GatherRows", {"x", "many"}, {"y" + std::to_string(i)}, {attribute("axis", 1)}, "pilotfish"));
+  }
+  refused(graph(nodes, {proto::integers("many", std::vector<int64_t>(8000))}), "makes constants of more than");
+}
+
+void test_nodes_that_the_provider_runs() {
+  using proto::node;
+  const auto first = [](const Strings& nodes, const Strings& initializers = {}) {
+    return pilotfish::first_provider_node(graph(nodes, initializers).file());
+  };
+  CHECK_EQ(first({linear("x", "l")}), std::string());
+  const std::string reshape = node("Reshape", {"x", "shape"}, {"a"});
+  CHECK_EQ(first({reshape, linear("x", "l")}, {proto::integers("shape", {0, 64})}), std::string());
+  CHECK_EQ(first({reshape, node("Add", {"a", "x"}, {"b"}), node("Mul", {"b", "x"}, {"c"})},
+                 {proto::integers("shape", {0, 64})}),
+           std::string("Add (Add.7)"));
+}
+
 void test_files_elsewhere() {
   const auto with = [](const std::string& initializer) {
     Graph made = graph();
@@ -131,6 +168,50 @@ void test_other_operators() {
   Graph with_sparse = graph();
   with_sparse.more_graph = proto::bytes(15, "");
   refused(with_sparse, "the field 15");
+}
+
+using Integers = std::vector<int64_t>;
+
+// |x| of 64 columns, with other attributes where a test gives some.
+std::string row_steps(const Integers& steps = {1, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                      const Integers& outputs = {0}, const Integers& widths = {64}, const Strings& results = {"y"}) {
+  return proto::node("RowSteps", {"x"}, results,
+                     {proto::attribute("row_inputs", 1), proto::attribute("widths", widths),
+                      proto::attribute("steps", steps), proto::attribute("outputs", outputs)},
+                     "pilotfish");
+}
+
+void test_row_steps() {
+  check(graph({row_steps(), linear("y", "z")}).file());
+  refused(graph({proto::node("RowSteps", {"x"}, {"y"}, {}, "pilotfish")}), "needs widths, a list of integers");
+  refused(graph({row_steps({1, 1, 1, 64, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})}),
+          "step 0: it reads element 64 of a value of 64");
+  refused(graph({row_steps({1, 1, 1, 64, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})}), "a source is 3");
+  refused(graph({row_steps({1, 2})}), "2 integers for its steps");
+  refused(graph({row_steps({99, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})}), "its kind is 99");
+  refused(graph({row_steps({1, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {1})}), "an output is 1");
+  refused(graph({row_steps({1, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0}, {64, 64})}),
+          "another number of inputs or outputs");
+  refused(graph({row_steps({1, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0}, {64}, {"y", "z"})}),
+          "another number of inputs or outputs");
+  // Programs are no constants: as many as a deep model has, and no more than the reader holds.
+  Strings programs;
+  for (int i = 0; i < 450; ++i) {
+    programs.push_back(
+        row_steps({1, 1, 1, 64, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0}, {64}, {"many" + std::to_string(i)}));
+  }
+  check(graph(programs).file());
+  refused(graph({row_steps(Integers((1 << 18) + 1, 1))}), "nodes list more than 262144 integers");
+  // A sum of 2^22 products takes time, though it makes one number.
+  refused(graph({row_steps({21, 1, 1, 1 << 22, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0})}), "for each row");
+  Graph caches =
+      graph({proto::node("RowSteps", {"cache"}, {"y"},
+                         {proto::attribute("row_inputs", 1), proto::attribute("widths", Integers{1}),
+                          proto::attribute("steps", Integers{1, 1, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
+                          proto::attribute("outputs", Integers{0})},
+                         "pilotfish")});
+  caches.inputs.push_back(proto::port("cache", {{-1}, {-1}, {2}, {16}}));
+  refused(caches, "which only pilotfish's operators may");
 }
 
 Strings doubling(int count) {
@@ -210,7 +291,8 @@ void test_damaged_bytes() {
   }
   refused(std::string(), "has no graph");
   refused(file + proto::varint(8) + std::string(9, '\xff') + '\x7f', "more than 64 bits");
-  refused(file + std::string(1, '\x3b'), "a type that graphs have not");  // a group
+  refused(file + std::string(1, '\x3b'),
+          "a type that graphs have not");  // a group
   refused(file + proto::bytes(7, ""), "graph twice");
   refused(file + proto::number(7, 1), "graph of another type");
   refused(file + std::string("\x12\xff\xff\xff\xff\x0f", 6), "cut short");
@@ -226,8 +308,11 @@ void test_damaged_bytes() {
 int main() {
   test_what_the_exporter_writes();
   test_row_wise_nodes();
+  test_rows_of_our_own();
+  test_nodes_that_the_provider_runs();
   test_files_elsewhere();
   test_other_operators();
+  test_row_steps();
   test_memory();
   test_inline_tensors();
   test_bounds();

@@ -1,4 +1,5 @@
-// Writes graph files for tests, right and wrong ones: protocol buffers by field number.
+// Writes graph files for tests, right and wrong ones: protocol buffers by field
+// number.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,12 @@ inline std::string port(const std::string& name, const std::vector<Dim>& dims, i
 
 inline std::string attribute(const std::string& name, int64_t value) {
   return bytes(1, name) + number(3, uint64_t(value)) + number(20, 2);
+}
+
+inline std::string attribute(const std::string& name, const std::vector<int64_t>& values) {
+  std::string packed;
+  for (const int64_t value : values) packed += varint(uint64_t(value));
+  return bytes(1, name) + bytes(8, packed) + number(20, 7);
 }
 
 inline std::string node(const std::string& type, const std::vector<std::string>& inputs,

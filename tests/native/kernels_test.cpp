@@ -140,7 +140,7 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
   constexpr int64_t kSlots = 320, kBlockSize = 16, kRows = 5;
   Numbers numbers;
   AttentionRun run;
-  const int64_t bytes = kSlots * shape.num_kv_heads * cache_row_width(type, shape.head_dim) * element_bytes(type);
+  const int64_t bytes = kSlots * shape.num_kv_heads * static_cast<int64_t>(cache_row_bytes(type, shape.head_dim));
   run.keys.resize(static_cast<size_t>(bytes));
   run.values.resize(static_cast<size_t>(bytes));
   const KvPool pool{type, run.keys.data(), run.values.data(), kBlockSize};

@@ -159,7 +159,7 @@ const std::string kCache =
 void test_heads() {
   const Manifest manifest = parse_manifest(kMedusa, "/bundle");
   CHECK(manifest.head.has_value());
-  CHECK(manifest.head->kind == pilotfish::HeadKind::kMedusa);
+  CHECK_EQ(std::string(manifest.head->kind.name), "medusa");
   CHECK_EQ(manifest.head->graphs.find("heads")->second.file, "head.bin");
   CHECK(manifest.head->taps == (std::vector<int32_t>{2}));
   CHECK(manifest.target.taps == manifest.head->taps);
@@ -169,7 +169,7 @@ void test_heads() {
   for (const char* kind : {"eagle", "eagle3", "mtp"}) {
     const std::string parts = R"("num_predictions": 0, "graphs": {@features@, @step@}, )" + kCache;
     const Manifest eagle = parse_manifest(tiny::with_head(kind, parts), "/bundle");
-    CHECK_EQ(std::string(pilotfish::name_of(eagle.head->kind)), kind);
+    CHECK_EQ(std::string(eagle.head->kind.name), kind);
     CHECK_EQ(eagle.head->cache->max_positions, 4096);
   }
   CHECK(!parse_manifest(tiny::kManifest, "/bundle").head);
@@ -192,20 +192,20 @@ void test_tensors_that_a_head_shares_with_its_target() {
 
 // What a pass reads decides the costs that are guessed without a calibration.
 void test_weights_that_a_pass_of_a_head_reads() {
-  using pilotfish::HeadKind;
+  using pilotfish::HeadGraphs;
   using pilotfish::TensorEntry;
   const auto tensor = [](const char* name, uint64_t num_bytes) {
     return TensorEntry{.name = name, .type = TensorEntry::Type::kU8, .shape = {}, .offset = 0, .num_bytes = num_bytes};
   };
   pilotfish::HeadEntry head{};
-  head.kind = HeadKind::kEagle;
+  head.kind = {"eagle", HeadGraphs::kLayer};
   head.tensors = {tensor("fc", 10)};
   head.shared = {{"embedding", tensor("embedding", 1000), "target.bin"}};
   CHECK_EQ(head.pass_weight_bytes(), uint64_t{1010});  // it is the output layer too
   head.shared.push_back({"lm_head", tensor("lm_head", 2000), "target.bin"});
   CHECK_EQ(head.pass_weight_bytes(), uint64_t{2010});
   head = {};
-  head.kind = HeadKind::kMlpSpeculator;
+  head.kind = {"mlp_speculator", HeadGraphs::kStages};
   head.tensors = {tensor("emb.0", 50), tensor("lm_head.head.0", 60), tensor("lm_head.head.1", 60),
                   tensor("proj.0", 20)};
   CHECK_EQ(head.pass_weight_bytes(), uint64_t{70});

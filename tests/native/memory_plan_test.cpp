@@ -9,6 +9,8 @@ namespace {
 using pilotfish::Manifest;
 using pilotfish::plan_memory;
 
+constexpr uint64_t kHugePage = 2 << 20;
+
 const Manifest kPair = pilotfish::parse_manifest(tiny::kManifest, "/bundle");
 
 pf_engine_options options_with(int32_t max_context, uint64_t budget) {
@@ -29,8 +31,9 @@ void test_every_part_is_counted() {
   const pf_engine_info plan = plan_memory(kPair, options_with(1000, 0));
   CHECK_EQ(plan.max_context, 1000);
   CHECK_EQ(plan.num_blocks, 32);
-  CHECK_EQ(plan.target_weight_bytes, uint64_t{12288});
-  CHECK_EQ(plan.draft_weight_bytes, uint64_t{4096});
+  // 12288 and 4096 bytes, in huge pages
+  CHECK_EQ(plan.target_weight_bytes, kHugePage);
+  CHECK_EQ(plan.draft_weight_bytes, kHugePage);
   // keys and values * tokens * layers * heads * head_dim * bytes, each by its
   // own model
   CHECK_EQ(plan.target_cache_bytes, uint64_t{2} * 1024 * 2 * 2 * 16 * 2);
@@ -90,13 +93,33 @@ void test_a_head_is_counted() {
   const pf_engine_info plan = plan_memory(with_head, options_with(64, 0));
   CHECK_EQ(without.has_head, 0);
   CHECK_EQ(plan.has_head, 1);
-  CHECK_EQ(plan.head_weight_bytes, uint64_t{4096});
+  CHECK_EQ(plan.head_weight_bytes, kHugePage);
   CHECK_EQ(plan.head_cache_bytes, uint64_t{0});
   // The stream that goes in, three rows of logits, and what the target gives
   // out for K + 1 rows.
   const uint64_t buffers = 4 * (64 + 3 * 104) + 9 * 4 * (64 + 1);
   CHECK_EQ(plan.activation_bytes, without.activation_bytes + buffers);
-  CHECK_EQ(plan.total_bytes, without.total_bytes + 4096 + buffers);
+  CHECK_EQ(plan.total_bytes, without.total_bytes + kHugePage + buffers);
+}
+
+// What the program takes by its own count is in the plan of host memory, and in its budget.
+void test_the_program_is_counted() {
+  pf_engine_options options = options_with(64, 0);
+  const pf_engine_info without = plan_memory(kPair, options);
+  CHECK_EQ(without.program_bytes, uint64_t{0});
+  options.program_bytes = uint64_t{100} << 20;
+  const pf_engine_info plan = plan_memory(kPair, options);
+  CHECK_EQ(plan.program_bytes, options.program_bytes);
+  CHECK_EQ(plan.total_bytes, without.total_bytes + options.program_bytes);
+  options.memory_budget_bytes = plan.total_bytes;
+  CHECK_EQ(plan_memory(kPair, options).max_context, 64);
+  options.memory_budget_bytes = plan.total_bytes - 1;
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "program", plan_memory(kPair, options));
+  options.memory_budget_bytes = 0;
+  options.device = PF_DEVICE_CUDA;
+  Manifest on_device = kPair;
+  on_device.draft->cache_type = pilotfish::CacheType::kF16;
+  CHECK_EQ(plan_memory(on_device, options).program_bytes, uint64_t{0});
 }
 
 void test_sequences_multiply_the_cache() {
@@ -176,6 +199,7 @@ int main() {
   test_every_part_is_counted();
   test_listed_caches_are_counted();
   test_a_head_is_counted();
+  test_the_program_is_counted();
   test_nothing_overflows();
   test_sequences_multiply_the_cache();
   test_rejection_keeps_distributions();

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from reference.attention_cases import Sequence, as_inputs, make_pass, runner
 from reference.linear import FORMATS, Weight
 from reference.paged_attention import Attention
-from reference.run_op import run_op
+from reference.row_steps import random_program
+from reference.run_op import OpRunner, run_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,9 +66,18 @@ def attention_cases(library: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
             yield name + " values", inputs.value_cache
 
 
+def row_step_cases(library: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    for seed in range(20):
+        attributes, values = random_program(seed)
+        inputs = {f"x{index}": value for index, value in enumerate(values)}
+        runner = OpRunner(library, "RowSteps", inputs, attributes, num_outputs=len(attributes["outputs"]))
+        for output, value in enumerate(runner.all(inputs)):
+            yield f"row steps {seed} {output}", value
+
+
 def main() -> None:
     library = sys.argv[1]
-    for cases in (linear_cases, attention_cases):
+    for cases in (linear_cases, attention_cases, row_step_cases):
         for name, values in cases(library):
             print(name, hashlib.sha256(values.tobytes()).hexdigest())  # noqa: T201 -- its only output
 

@@ -55,7 +55,7 @@ def test_each_option_of_a_command_exists() -> None:
 
 def options_of_commands() -> set[str]:
     """Of all commands together, as their sources spell them: literally, or as the names of parameters."""
-    sources = [*(ROOT / "runtime" / "cli").glob("*.py"), ROOT / "exporter" / "training" / "command.py"]
+    sources = [*(ROOT / "runtime" / "cli").glob("*.py"), *(ROOT / "exporter" / "training").rglob("*.py")]
     options: set[str] = {"--help"}
     for tree in (ast.parse(path.read_text(encoding="utf-8")) for path in sources):
         for node in ast.walk(tree):

@@ -22,7 +22,10 @@ H200 = CudaInfo(
     read_bytes_per_second=4.2e12,
     name="NVIDIA H200",
     architectures="80, 90",
+    has_provider_kernels=False,
 )
+
+ORIN = 87  # a compute capability that ONNX Runtime's wheels have no code for
 
 
 @pytest.fixture
@@ -30,14 +33,14 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> dict[int, CudaInfo | UnsupportedEr
     """The GPUs that the driver seems to have, by index."""
     found: dict[int, CudaInfo | UnsupportedError] = {0: H200, 1: replace(H200, compute_capability=86, name="A10")}
 
-    def cuda_info(index: int, *, measure: bool) -> CudaInfo:
+    def cuda_info(index: int, *, measure: bool, ort_library: str | None = None) -> CudaInfo:
         card = found[index]
         if isinstance(card, UnsupportedError):
             raise card
+        card = replace(card, has_provider_kernels=ort_library is not None and card.compute_capability != ORIN)
         return card if measure else replace(card, read_bytes_per_second=0.0)
 
     monkeypatch.setattr(calls, "cuda_info", cuda_info)
-    monkeypatch.setattr(calls, "ort_check_cuda", lambda _library, _index: None)
     monkeypatch.setattr(calls, "ort_version", lambda _: "1.31.1")
     monkeypatch.setattr(gpu, "ort_for", lambda _: Path("/wheel/libonnxruntime.so"))
     return found
@@ -53,7 +56,14 @@ def test_every_gpu_is_described() -> None:
     assert rows["cuda:0 kernels"] == "of CUDA 12.8 for 80, 90; early launch and bulk copies"
     assert rows["cuda:1"].startswith("A10, compute capability 8.6")
     assert rows["cuda:1 kernels"].endswith("asynchronous copies")
-    assert rows["CUDA provider"] == "1.31.1 /wheel/libonnxruntime.so"
+    assert rows["CUDA provider"] == "1.31.1 /wheel/libonnxruntime.so; its kernels run on cuda:0"
+
+
+def test_a_card_that_the_provider_has_no_kernels_for(cards: dict[int, CudaInfo | UnsupportedError]) -> None:
+    cards[0] = replace(H200, compute_capability=ORIN, name="Orin", num_devices=1)
+    found = gpu.describe_gpus()["CUDA provider"]
+    assert found.startswith("1.31.1 /wheel/libonnxruntime.so; it has no kernels for cuda:0 (8.7), which older")
+    assert found.endswith("export older bundles again")
 
 
 def test_a_gpu_that_cannot_be_used_does_not_hide_the_other(cards: dict[int, CudaInfo | UnsupportedError]) -> None:

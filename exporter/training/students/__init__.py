@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,17 +11,15 @@ import torch
 from pilotfish.exporter.errors import ExportError, UnsupportedModelError
 from pilotfish.exporter.heads import HeadCheckpoint, open_head
 from pilotfish.exporter.heads.speculators import NORMED_RESIDUAL
-from pilotfish.exporter.heads.target_state import stream_taps
 from pilotfish.exporter.training.draft import DraftStudent, new_draft, read_draft
 from pilotfish.exporter.training.errors import DataError, TrainingOptionError
 from pilotfish.exporter.training.shapes import DraftShape, EagleShape, MedusaShape, SpeculatorShape
 
-from .eagle import EagleStudent
+from . import eagle, medusa, mlp_speculator
 from .head_files import load_head
-from .medusa import MedusaStudent
-from .mlp_speculator import SpeculatorStudent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from torch import Tensor
@@ -34,6 +32,21 @@ if TYPE_CHECKING:
 
 __all__ = ["load_student", "new_student"]
 
+
+class _Head(NamedTuple):
+    """A kind of head that can be trained."""
+
+    kinds: tuple[str, ...]  # of its checkpoints, keys of `heads.KINDS`
+    shape: type[HeadShape]
+    new: Callable[[Any, Target, str, Tensor | None], Student]  # of a shape, a target, a loss and the ids it scores
+    shape_of: Callable[[HeadCheckpoint], HeadShape]
+
+
+_HEADS = (
+    _Head(("medusa",), MedusaShape, medusa.MedusaStudent, medusa.shape_of),
+    _Head(("mlp_speculator",), SpeculatorShape, mlp_speculator.SpeculatorStudent, mlp_speculator.shape_of),
+    _Head(("eagle", "eagle3"), EagleShape, eagle.EagleStudent, eagle.shape_of),
+)
 _COUNTED_ROWS = 20_000
 _ROWS_TOGETHER = 256
 _MEASURED_ROWS = 16
@@ -96,11 +109,8 @@ def load_student(folder: Path, target: Target) -> Student:
 
 
 def _new_head(shape: HeadShape, target: Target, loss: str, ids: Tensor | None) -> Student:
-    if isinstance(shape, MedusaShape):
-        return MedusaStudent(shape, target, loss)
-    if isinstance(shape, SpeculatorShape):
-        return SpeculatorStudent(shape, target, loss)
-    return EagleStudent(shape, target, loss, ids)
+    head = next(head for head in _HEADS if type(shape) is head.shape)
+    return head.new(shape, target, loss, ids)
 
 
 def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: bool) -> None:
@@ -117,26 +127,10 @@ def _scale_taps(student: Student, data: StageData, target: Target, *, fresh: boo
 
 
 def _shape_of(checkpoint: HeadCheckpoint) -> HeadShape:
-    taps = stream_taps(checkpoint)
-    if checkpoint.kind == "medusa":
-        heads, blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
-        return MedusaShape(heads, blocks, own_output=f"0.{blocks}.weight" in checkpoint.tensors, taps=taps)
-    if checkpoint.kind == "mlp_speculator":
-        stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim"))
-        tied = bool(checkpoint.config.get("tie_weights"))
-        return SpeculatorShape(stages, inner, tie_weights=tied, taps=taps)
-    if checkpoint.kind not in ("eagle", "eagle3"):
-        raise TrainingOptionError(f"heads of kind {checkpoint.kind} cannot be trained or evaluated here")
-    if checkpoint.config.get(NORMED_RESIDUAL):
-        raise TrainingOptionError(f"{checkpoint.id} has {NORMED_RESIDUAL}; such heads cannot be evaluated here")
-    nested = checkpoint.config.get("eagle_config") or {}
-    return EagleShape(
-        version=1 if checkpoint.kind == "eagle" else 3,
-        ffn_size=int(checkpoint.setting("intermediate_size")),
-        num_heads=int(checkpoint.setting("num_attention_heads")),
-        num_kv_heads=int(checkpoint.setting("num_key_value_heads")),
-        taps=tuple(nested.get("eagle_aux_hidden_state_layer_ids", ())),
-    )
+    for head in _HEADS:
+        if checkpoint.kind in head.kinds:
+            return head.shape_of(checkpoint)
+    raise TrainingOptionError(f"heads of kind {checkpoint.kind} cannot be trained or evaluated here")
 
 
 def _scored_ids(checkpoint: HeadCheckpoint) -> Tensor | None:

@@ -21,6 +21,10 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
+from pilotfish.exporter.heads.eagle import TAPS
+from pilotfish.exporter.heads.speculators import NORMED_RESIDUAL
+from pilotfish.exporter.training.errors import TrainingOptionError
+from pilotfish.exporter.training.shapes import EagleShape
 from pilotfish.exporter.training.student import Student, shifted
 
 from .chains import Chains, positions_of
@@ -30,8 +34,8 @@ from .streams import StreamReader, check_taps
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pilotfish.exporter.heads import HeadCheckpoint
     from pilotfish.exporter.training.rows import Batch
-    from pilotfish.exporter.training.shapes import EagleShape
     from pilotfish.exporter.training.target import Seen, Target
 
 _DRAFT_CHAIN = 8  # a head with a cache drafts on as long as it is asked to; evaluations look that far
@@ -234,7 +238,7 @@ class EagleStudent(Student):
         tensors = dict(self.state_dict())
         if self._is_third:
             tensors["fc.weight"] = cast("StreamReader", self.fc).stored()
-            config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": list(self.taps)}}
+            config |= {"eagle_config": {TAPS: list(self.taps)}}
             config |= {"draft_vocab_size": self.lm_head.out_features}
             if self.ids is not None:
                 ids = self.ids.cpu()
@@ -253,3 +257,21 @@ class EagleStudent(Student):
             f"({config.num_key_value_heads} KV), FFN {config.intermediate_size}, {scored} tokens scored, "
             f"unrolled {self.depth} steps"
         )
+
+
+def shape_of(checkpoint: HeadCheckpoint) -> EagleShape:
+    """Of a finished head.
+
+    Raises:
+        TrainingOptionError: a variant that cannot be trained.
+    """
+    if checkpoint.config.get(NORMED_RESIDUAL):
+        raise TrainingOptionError(f"{checkpoint.id} has {NORMED_RESIDUAL}; such heads cannot be evaluated here")
+    nested = checkpoint.config.get("eagle_config") or {}
+    return EagleShape(
+        version=1 if checkpoint.kind == "eagle" else 3,
+        ffn_size=int(checkpoint.setting("intermediate_size")),
+        num_heads=int(checkpoint.setting("num_attention_heads")),
+        num_kv_heads=int(checkpoint.setting("num_key_value_heads")),
+        taps=tuple(nested.get(TAPS, ())),
+    )

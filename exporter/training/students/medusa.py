@@ -13,14 +13,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pilotfish.exporter.heads.target_state import stream_taps
+from pilotfish.exporter.training.shapes import MedusaShape
+
 from .head_files import save_head
 from .last_state import LastStateStudent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pilotfish.exporter.heads import HeadCheckpoint
     from pilotfish.exporter.training.rows import Batch
-    from pilotfish.exporter.training.shapes import MedusaShape
     from pilotfish.exporter.training.target import Seen, Target
 
 
@@ -41,7 +44,7 @@ class _Block(nn.Module):
 class MedusaStudent(LastStateStudent):
     """Head d guesses the token after the next d + 1 from the state alone. Parameters have the published names."""
 
-    def __init__(self, shape: MedusaShape, target: Target, loss: str) -> None:
+    def __init__(self, shape: MedusaShape, target: Target, loss: str, _ids: Tensor | None = None) -> None:
         super().__init__(loss, shape.num_heads, shape.decay, shape.taps, target)
         self._shape, self._target_id = shape, target.checkpoint.id
         for head in range(shape.num_heads):
@@ -82,3 +85,10 @@ def _output_layer(target: Target) -> nn.Linear:
     layer = nn.Linear(target.hidden_size, target.vocab_size, bias=False)
     layer.weight.copy_(target.head)
     return layer
+
+
+def shape_of(checkpoint: HeadCheckpoint) -> MedusaShape:
+    """Of a finished head."""
+    heads, blocks = (int(checkpoint.setting(f"medusa_num_{part}")) for part in ("heads", "layers"))
+    own = f"0.{blocks}.weight" in checkpoint.tensors
+    return MedusaShape(heads, blocks, own_output=own, taps=stream_taps(checkpoint))

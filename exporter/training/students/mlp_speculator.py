@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pilotfish.exporter.heads.target_state import stream_taps
 from pilotfish.exporter.training.draft import project_embedding
+from pilotfish.exporter.training.shapes import SpeculatorShape
 from pilotfish.exporter.training.student import shifted
 
 from .head_files import save_head
@@ -22,8 +24,8 @@ from .last_state import LastStateStudent
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pilotfish.exporter.heads import HeadCheckpoint
     from pilotfish.exporter.training.rows import Batch
-    from pilotfish.exporter.training.shapes import SpeculatorShape
     from pilotfish.exporter.training.target import Seen, Target
 
 _EPSILON = 1e-6
@@ -44,7 +46,7 @@ class _ScaleShift(nn.Module):
 class SpeculatorStudent(LastStateStudent):
     """Stage d guesses from the state before it and the token before it. Parameters have the published names."""
 
-    def __init__(self, shape: SpeculatorShape, target: Target, loss: str) -> None:
+    def __init__(self, shape: SpeculatorShape, target: Target, loss: str, _ids: Tensor | None = None) -> None:
         super().__init__(loss, shape.num_stages, shape.decay, shape.taps, target)
         self._shape, self._hidden, self._vocab = shape, target.hidden_size, target.vocab_size
         inner, own = shape.inner_dim, 1 if shape.tie_weights else shape.num_stages
@@ -105,3 +107,10 @@ class SpeculatorStudent(LastStateStudent):
             f"MLP speculator, {shape.num_stages} stages, inner dimension {shape.inner_dim}, "
             f"{'tied' if shape.tie_weights else 'untied'} weights{self.describe_taps()}"
         )
+
+
+def shape_of(checkpoint: HeadCheckpoint) -> SpeculatorShape:
+    """Of a finished head."""
+    stages, inner = int(checkpoint.setting("n_predict")), int(checkpoint.setting("inner_dim"))
+    tied = bool(checkpoint.config.get("tie_weights"))
+    return SpeculatorShape(stages, inner, tie_weights=tied, taps=stream_taps(checkpoint))

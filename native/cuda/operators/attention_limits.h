@@ -22,7 +22,7 @@ inline void require_kernels(int block_size) {
 }
 
 inline void require_kernels(const AttentionShape& shape, CacheType cache) {
-  require(cache != CacheType::kF32, "the cache is f32, which the CUDA kernels do not have");
+  require(is_on_gpus(cache), "the cache is ", name_of(cache), ", which the CUDA kernels do not have");
   require(!has_scales(cache) || shape.head_dim % 16 == 0, "head_dim is ", shape.head_dim,
           ", not a multiple of 16 as a cache of ", name_of(cache), " needs");
 }

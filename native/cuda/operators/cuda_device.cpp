@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <string>
 
 #include "bandwidth.h"
@@ -10,9 +11,14 @@
 #include "cuda_operator.h"
 #include "device/cuda_build.h"
 #include "embedding_op.h"
+#include "gather_rows_op.h"
+#include "join_op.h"
 #include "kernels.h"
 #include "linear_op.h"
+#include "norm_activation_op.h"
 #include "paged_attention_op.h"
+#include "row_steps_op.h"
+#include "rows_part_op.h"
 #include "weight_store.h"
 
 namespace pilotfish::cuda {
@@ -26,17 +32,21 @@ class Operators : public CudaOperators {
         context_(limits, pass, stream, partials, weights),
         embedding_(context_),
         linear_(context_),
-        attention_(context_) {
+        attention_(context_),
+        gather_rows_(context_),
+        join_(context_),
+        rows_part_(context_),
+        norm_activation_(context_),
+        row_steps_(context_) {
     throw_on_error(api_, ort_abi::CreateCustomOpDomain(api_, "pilotfish", &domain_));
-    for (const OrtCustomOp* op :
-         {static_cast<const OrtCustomOp*>(&embedding_), static_cast<const OrtCustomOp*>(&linear_),
-          static_cast<const OrtCustomOp*>(&attention_)}) {
-      throw_on_error(api_, ort_abi::CustomOpDomain_Add(api_, domain_, op));
-    }
+    const std::array<const OrtCustomOp*, 8> all{&embedding_, &linear_,    &attention_,       &gather_rows_,
+                                                &join_,      &rows_part_, &norm_activation_, &row_steps_};
+    for (const OrtCustomOp* op : all) throw_on_error(api_, ort_abi::CustomOpDomain_Add(api_, domain_, op));
   }
   ~Operators() override { ort_abi::ReleaseCustomOpDomain(api_, domain_); }
 
   OrtCustomOpDomain* domain() noexcept override { return domain_; }
+  void bound_sequence_rows(int32_t most_rows) noexcept override { context_.bound_sequence_rows(most_rows); }
 
  private:
   const OrtApi* api_;
@@ -44,6 +54,11 @@ class Operators : public CudaOperators {
   CudaOperator<EmbeddingOp> embedding_;
   CudaOperator<LinearOp> linear_;
   CudaOperator<PagedAttentionOp> attention_;
+  CudaOperator<GatherRowsOp> gather_rows_;
+  CudaOperator<JoinOp> join_;
+  CudaOperator<RowsPartOp> rows_part_;
+  CudaOperator<NormActivationOp> norm_activation_;
+  CudaOperator<RowStepsOp> row_steps_;
   OrtCustomOpDomain* domain_ = nullptr;
 };
 

@@ -49,6 +49,8 @@ class NodeIo {
   // Inputs past the node's last one count as left out.
   Tensor input(size_t index) const;
   float* output(size_t index, std::initializer_list<int64_t> dims) const;
+  // Of another tensor's shape.
+  float* output_like(size_t index, const Tensor& like) const;
   cudaStream_t stream() const;
 
  private:

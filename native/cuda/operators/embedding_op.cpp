@@ -23,7 +23,7 @@ void EmbeddingOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   const int64_t num_rows = ids.dims[0];
   float* const out = io.output(0, {num_rows, shape_.in_features});
   if (num_rows == 0) return;
-  const NextInput next = context_.begin_copy(output_name_, ModelContext::Can::kNorm);
+  const NextInput next = context_.begin_copy(output_name_, ModelContext::Can::kNorm, {num_rows, shape_.in_features});
   PILOTFISH_CUDA_CHECK(launch_embedding(shape_, weights_, ids.as<const int32_t>(), static_cast<int>(num_rows), scale_,
                                         out, next, stream));
 }

@@ -90,10 +90,10 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   linear.num_rows = static_cast<int>(num_rows);
   linear.passes = context_.passes();
   linear.input_norm = copy.norm;
-  linear.next =
-      context_.begin_copy(output_name_, activation_ != Activation::kNone                ? ModelContext::Can::kCopy
-                                        : leaves_copies(shape_, plan_, linear.num_rows) ? ModelContext::Can::kCopies
-                                                                                        : ModelContext::Can::kNorm);
+  const ModelContext::Can can = activation_ != Activation::kNone                ? ModelContext::Can::kCopy
+                                : leaves_copies(shape_, plan_, linear.num_rows) ? ModelContext::Can::kCopies
+                                                                                : ModelContext::Can::kNorm;
+  linear.next = context_.begin_copy(output_name_, can, {num_rows, static_cast<int>(num_columns)});
   linear.partials = context_.linear_partials();
   launch(linear, stream);
 }

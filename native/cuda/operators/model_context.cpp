@@ -39,7 +39,7 @@ void ModelContext::want_copy(const std::string& value, int num_columns, const fl
     slot.halves.reserve(sizeof(uint16_t) * num_rows * num_columns, stream_);
     slot.squares.reserve(sizeof(float) * pass_.max_rows * num_square_parts(num_columns), stream_);
   }
-  const auto [entry, is_new] = requests_.try_emplace(value, Request{norm_weight, nullptr, 1});
+  const auto [entry, is_new] = requests_.try_emplace(value, Request{norm_weight, nullptr, 1, num_columns});
   if (!is_new || !norm_weight) return;
   std::vector<float> weight(num_columns);
   const size_t num_bytes = sizeof(float) * num_columns;
@@ -57,9 +57,15 @@ void ModelContext::want_copy(const std::string& value, int num_columns, const fl
   request.unscale = 1 / scale;
 }
 
-NextInput ModelContext::begin_copy(const std::string& value, Can can) {
+NextInput ModelContext::begin_copy(const std::string& value, Can can, const Size& size) {
+  // A copy of an earlier pass must not be found in place of this one: where a pass makes only one, both slots would
+  // have its name, and where this value gets none, the last one's would.
+  for (Slot& slot : slots_) {
+    if (slot.value == value) slot.value.clear();
+  }
   const auto request = requests_.find(value);
   if (request == requests_.end() || (request->second.norm_weight && can == Can::kCopy)) return {};
+  if (size.num_rows > pass_.max_rows || size.num_columns != request->second.num_columns) return {};
   last_slot_ = 1 - last_slot_;
   Slot& slot = slots_[last_slot_];
   slot.value = value;

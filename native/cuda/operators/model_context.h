@@ -36,6 +36,10 @@ class ModelContext {
 
   WeightStore& weights() noexcept { return weights_; }
 
+  // Of the passes from now on (cuda_device.h: CudaOperators).
+  void bound_sequence_rows(int most_rows) noexcept { most_sequence_rows_ = most_rows; }
+  int most_sequence_rows() const noexcept { return most_sequence_rows_; }
+
   // Room for what an operator needs, and the memory.
   void reserve_halves(int num_columns);
   void reserve_linear(const LowbitPlan& plan);
@@ -52,9 +56,14 @@ class ModelContext {
   // in device memory, or nullptr. One kind of copy a value: a linear that needs another makes its input itself.
   void want_copy(const std::string& value, int num_columns, const float* norm_weight);
   // Where to write the copy of a value; all null if nobody asked, or for more than the operator can do: a copy, one for
-  // a norm, or such a one in kInputCopies places.
+  // a norm, or such a one in kInputCopies places. So it is where the value is larger than the linear's own input may
+  // be: that linear fails, and there is no room for the copy.
   enum class Can { kCopy, kNorm, kCopies };
-  NextInput begin_copy(const std::string& value, Can can);
+  struct Size {
+    int64_t num_rows;
+    int num_columns;
+  };
+  NextInput begin_copy(const std::string& value, Can can, const Size& size);
 
   struct Copy {
     const void* halves = nullptr;  // nullptr: there is none for this linear
@@ -81,6 +90,7 @@ class ModelContext {
     const float* norm_weight;  // as given
     float* scaled_weight;      // times a power of two that makes its largest entry about 1: f16 holds the copy
     float unscale;
+    int num_columns;
   };
   std::map<std::string, Request> requests_;
   int normed_columns_ = 0;  // of all copies with a norm: their sums of squares share one stride
@@ -93,6 +103,7 @@ class ModelContext {
   std::array<Slot, 2> slots_;
   size_t last_slot_ = 0;
   Turn turn_ = Turn::kSecond;
+  int most_sequence_rows_ = 0;
 };
 
 }  // namespace pilotfish::cuda

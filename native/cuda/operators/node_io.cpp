@@ -27,7 +27,11 @@ Tensor NodeIo::input(size_t index) const {
 }
 
 float* NodeIo::output(size_t index, std::initializer_list<int64_t> dims) const {
-  return output_floats(api_, context_, index, dims);
+  return output_floats(api_, context_, index, {dims.begin(), dims.size()});
+}
+
+float* NodeIo::output_like(size_t index, const Tensor& like) const {
+  return output_floats(api_, context_, index, like.shape());
 }
 
 cudaStream_t NodeIo::stream() const {

@@ -1,7 +1,6 @@
 #include "paged_attention_op.h"
 
 #include "attention_limits.h"
-#include "base/cache_tensor.h"
 #include "checked.h"
 
 namespace pilotfish::cuda {
@@ -11,17 +10,6 @@ using namespace pilotfish::attention_input;
 
 int integer(const NodeInfo& node, const char* name, int64_t least, int64_t most) {
   return static_cast<int>(node.integer(name, least, most));
-}
-
-CacheType checked_caches(const AttentionShape& shape, const Tensor& keys, const Tensor& values, int block_size) {
-  const std::optional<CacheType> type = cache_type(keys.type);
-  require(type.has_value(), "key_cache has element type ", keys.type, ", which no cache has");
-  require_kernels(shape, *type);
-  require(values.type == keys.type, "value_cache has element type ", values.type, ", key_cache has ", keys.type);
-  const int64_t width = cache_row_width(*type, shape.head_dim);
-  require_shape("key_cache", keys, {-1, block_size, shape.num_kv_heads, width});
-  require_shape("value_cache", values, {keys.dims[0], block_size, shape.num_kv_heads, width});
-  return *type;
 }
 
 }  // namespace
@@ -61,6 +49,9 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   require_shape("context_lens", context_lens, {num_seqs});
   require(num_seqs == 1 || (num_seqs <= num_rows && num_rows <= kMaxSplitRows), "a pass of ", num_seqs,
           " sequences has ", num_rows, " rows, which may be ", num_seqs, " to ", kMaxSplitRows);
+  const int most_rows = num_seqs > 1 ? context_.most_sequence_rows() : 0;
+  require(most_rows == 0 || most_rows * num_seqs >= num_rows, "a pass of ", num_seqs, " sequences of ", most_rows,
+          " rows at most has ", num_rows, " rows");
   const CudaPassLimits& pass = context_.pass();
   require(num_rows <= pass.max_rows, "qkv has shape ", qkv, ", more rows than the largest pass");
   require_shape("position_ids", positions, {num_rows});
@@ -72,12 +63,14 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           kMaxSplitRows);
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
-  const CacheType type = checked_caches(shape_, keys, values, pass.block_size);
+  const CacheType type = checked_caches(keys, values, pass.block_size, shape_.num_kv_heads, shape_.head_dim);
+  require_kernels(shape_, type);
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
           .num_seqs = static_cast<int>(num_seqs),
+          .most_sequence_rows = most_rows,
           .max_blocks = pass.max_blocks,
           .block_size = pass.block_size,
           .cache_type = type,
@@ -103,7 +96,8 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
 void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   PagedAttention attention = checked_inputs(io);
   if (attention.num_rows == 0) return;
-  attention.halves_out = context_.begin_copy(output_name_, ModelContext::Can::kCopy).halves;
+  const ModelContext::Size size{attention.num_rows, shape_.num_heads * shape_.head_dim};
+  attention.halves_out = context_.begin_copy(output_name_, ModelContext::Can::kCopy, size).halves;
   PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, stream));
 }
 

@@ -49,50 +49,38 @@ std::filesystem::path successor_of(const std::filesystem::path& path) {
   return successor;
 }
 
-// A file beside another one, whose place it takes or which it leaves as it is.
-class Successor {
- public:
-  explicit Successor(const std::filesystem::path& path)
-      : path_(path), temporary_(successor_of(path)), file_(File::create_private(temporary_, path, error_)) {
-    check(error_, "written", path_);
-  }
-  Successor(Successor&&) = delete;
-  ~Successor() {
-    file_.close();
-    std::filesystem::remove(temporary_, error_);  // where it did not take its place
-  }
+// The file that is to be written for a path.
+std::filesystem::path place_of(const std::filesystem::path& path) {
+  make_folders(path);
+  std::filesystem::path target = without_links(path);
+  require_replaceable(target);
+  return target;
+}
 
-  void write(std::string_view content) {
-    while (!content.empty()) {
-      content.remove_prefix(file_.write(content.data(), content.size(), error_));
-      check(error_, "written", path_);
-    }
-  }
-  void take_its_place() {
-    file_.sync(error_);
-    check(error_, "written", path_);
-    file_.close();
-    platform::replace_file(temporary_, path_, error_);
-    check(error_, "written", path_);
-  }
+File open_file(const std::filesystem::path& path, std::error_code& error) {
+  File file = File::open_to_read(path, platform::Links::kFollowed, error);
+  check(error, "read", path);
+  return file;
+}
 
- private:
-  const std::filesystem::path path_;
-  const std::filesystem::path temporary_;
-  std::error_code error_;
-  File file_;
-};
-
-std::string read_all(const File& file, const std::filesystem::path& path, size_t num_bytes) {
-  std::string content(num_bytes, '\0');
+uint64_t bytes_of(const File& file, const std::filesystem::path& path) {
   std::error_code error;
-  for (size_t done = 0; done < num_bytes;) {
-    const size_t count = file.read(content.data() + done, num_bytes - done, error);
+  const File::Facts found = file.facts(error);
+  check(error, "read", path);
+  if (found.type != std::filesystem::file_type::regular) {
+    fail(PF_FILE_MISSING, text_of_path(path), ": cannot be read: it is no file");
+  }
+  return found.num_bytes;
+}
+
+void read_exactly(const File& file, const std::filesystem::path& path, std::span<std::byte> out) {
+  std::error_code error;
+  while (!out.empty()) {
+    const size_t count = file.read(out.data(), out.size(), error);
     check(error, "read", path);
     if (count == 0) fail(PF_FILE_MISSING, text_of_path(path), ": cannot be read: it ended while being read");
-    done += count;
+    out = out.subspan(count);
   }
-  return content;
 }
 
 std::filesystem::path lock_of(const std::filesystem::path& path) {
@@ -118,11 +106,38 @@ File open_lock(const std::filesystem::path& name) {
 
 }  // namespace
 
+NewFile::NewFile(const std::filesystem::path& path)
+    : path_(place_of(path)), temporary_(successor_of(path_)), file_(File::create_private(temporary_, path_, error_)) {
+  check(error_, "written", path_);
+}
+
+NewFile::~NewFile() {
+  file_.close();
+  std::filesystem::remove(temporary_, error_);  // where it did not take its place
+}
+
+void NewFile::write(std::string_view content) {
+  while (!content.empty()) {
+    content.remove_prefix(file_.write(content.data(), content.size(), error_));
+    check(error_, "written", path_);
+  }
+}
+
+void NewFile::take_its_place() {
+  file_.sync(error_);
+  check(error_, "written", path_);
+  file_.close();
+  platform::replace_file(temporary_, path_, error_);
+  check(error_, "written", path_);
+}
+
+FileReader::FileReader(const std::filesystem::path& path)
+    : path_(path), file_(open_file(path, error_)), num_bytes_(bytes_of(file_, path)) {}
+
+void FileReader::read(std::span<std::byte> out) { read_exactly(file_, path_, out); }
+
 void write_file(const std::filesystem::path& path, std::string_view content) {
-  make_folders(path);
-  const std::filesystem::path target = without_links(path);
-  require_replaceable(target);
-  Successor file(target);
+  NewFile file(path);
   file.write(content);
   file.take_its_place();
 }
@@ -132,15 +147,13 @@ std::optional<std::string> read_file(const std::filesystem::path& path, size_t m
   const File file = File::open_to_read(path, platform::Links::kFollowed, error);
   if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return std::nullopt;
   check(error, "read", path);
-  const File::Facts found = file.facts(error);
-  check(error, "read", path);
-  if (found.type != std::filesystem::file_type::regular) {
-    fail(PF_FILE_MISSING, text_of_path(path), ": cannot be read: it is no file");
+  const uint64_t num_bytes = bytes_of(file, path);
+  if (num_bytes > max_bytes) {
+    fail(PF_FILE_MISSING, text_of_path(path), ": has ", num_bytes, " bytes, at most ", max_bytes, " are read");
   }
-  if (found.num_bytes > max_bytes) {
-    fail(PF_FILE_MISSING, text_of_path(path), ": has ", found.num_bytes, " bytes, at most ", max_bytes, " are read");
-  }
-  return read_all(file, path, found.num_bytes);
+  std::string content(num_bytes, '\0');
+  read_exactly(file, path, std::as_writable_bytes(std::span(content)));
+  return content;
 }
 
 FileLock::FileLock(const std::filesystem::path& path) : file_(open_lock(lock_of(path))) {}

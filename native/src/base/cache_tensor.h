@@ -1,7 +1,8 @@
-// The element type of a cache as a tensor of ONNX Runtime.
+// A cache as a tensor of ONNX Runtime, [num_blocks, block_size, num_kv_heads, width]: f16 and f32 are elements that it
+// knows, all else is bytes.
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <optional>
 
 #include "base/cache_type.h"
@@ -10,16 +11,25 @@
 namespace pilotfish {
 
 constexpr ONNXTensorElementDataType element_type(CacheType type) {
-  constexpr std::array kElements{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-                                 ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8};
-  return kElements[static_cast<size_t>(type)];
+  if (type == CacheType::kF16) return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+  return type == CacheType::kF32 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT : ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 }
 
-constexpr std::optional<CacheType> cache_type(ONNXTensorElementDataType element) {
+// Elements of one head of a slot, the tensor's last axis.
+constexpr int64_t cache_row_width(CacheType type, int64_t head_dim) {
+  if (element_type(type) != ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) return head_dim;
+  return static_cast<int64_t>(cache_row_bytes(type, head_dim));
+}
+
+// The type whose tensors have such elements and that width, else one that has such elements.
+constexpr std::optional<CacheType> cache_type(ONNXTensorElementDataType element, int64_t width, int64_t head_dim) {
+  std::optional<CacheType> nearest;
   for (const CacheType type : kCacheTypes) {
-    if (element_type(type) == element) return type;
+    if (element_type(type) != element) continue;
+    if (cache_row_width(type, head_dim) == width) return type;
+    if (!nearest) nearest = type;
   }
-  return std::nullopt;
+  return nearest;
 }
 
 }  // namespace pilotfish

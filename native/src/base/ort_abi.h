@@ -257,8 +257,11 @@ inline constexpr Function<90, OrtStatus*(const OrtKernelContext*, size_t index, 
     KernelContext_GetInput;
 inline constexpr Function<91, OrtStatus*(OrtKernelContext*, size_t index, const int64_t* dims, size_t rank, OrtValue**)>
     KernelContext_GetOutput;
+inline constexpr Function<163, OrtStatus*(const OrtKernelInfo*, const char* name, int64_t*, size_t*)>
+    KernelInfoGetAttributeArray_int64;
 inline constexpr Function<193, OrtStatus*(const OrtKernelContext*, void** stream)> KernelContext_GetGPUComputeStream;
 inline constexpr Function<230, OrtStatus*(const OrtKernelInfo*, size_t*)> KernelInfo_GetInputCount;
+inline constexpr Function<231, OrtStatus*(const OrtKernelInfo*, size_t*)> KernelInfo_GetOutputCount;
 inline constexpr Function<232, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetInputName;
 inline constexpr Function<233, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetOutputName;
 inline constexpr Function<244, OrtStatus*(const OrtKernelInfo*, char*, size_t*)> KernelInfo_GetNodeName;

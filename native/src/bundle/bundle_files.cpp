@@ -78,31 +78,6 @@ uint64_t size_of(const std::filesystem::path& path, const File& file) {
   return found.num_bytes;
 }
 
-void check_size(const BundleFile& file, const FileEntry& entry) {
-  if (file.num_bytes() != entry.num_bytes) {
-    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected ", entry.num_bytes, " bytes, found ",
-         file.num_bytes());
-  }
-}
-
-// Reads the file piece by piece, each to where `place` says for its offset and size, and compares its hash.
-template <typename Place>
-void read_and_hash(const BundleFile& file, const FileEntry& entry, const Place& place) {
-  check_size(file, entry);
-  Sha256 hash;
-  for (uint64_t done = 0; done < entry.num_bytes;) {
-    const size_t count = std::min<uint64_t>(kReadBytes, entry.num_bytes - done);
-    std::byte* const data = place(done);
-    file.read_exactly(data, count);
-    hash.update(data, count);
-    done += count;
-  }
-  const std::string found = hash.finish();
-  if (found != entry.sha256) {
-    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected sha256 ", entry.sha256, ", found ", found);
-  }
-}
-
 }  // namespace
 
 BundleFile::BundleFile(const std::filesystem::path& folder, const std::string& name)
@@ -125,30 +100,49 @@ std::filesystem::path resolved_file(const std::filesystem::path& folder, const s
   return std::filesystem::canonical(resolve(folder / platform::path_of_text(name)));
 }
 
-void check_file(const std::filesystem::path& folder, const FileEntry& entry) {
-  const BundleFile file(folder, entry.file);
-  std::vector<std::byte> buffer(std::min<uint64_t>(kReadBytes, entry.num_bytes));
-  read_and_hash(file, entry, [&](uint64_t) { return buffer.data(); });
+void check_size(const BundleFile& file, const FileEntry& entry) {
+  if (file.num_bytes() != entry.num_bytes) {
+    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected ", entry.num_bytes, " bytes, found ",
+         file.num_bytes());
+  }
 }
 
-std::string read_checked(const std::filesystem::path& folder, const FileEntry& entry, uint64_t most_bytes) {
-  const BundleFile file(folder, entry.file);
+void read_and_hash(const BundleFile& file, const FileEntry& entry, Hashes hashes,
+                   const std::function<std::byte*(uint64_t)>& place) {
+  Sha256 hash;
+  for (uint64_t done = 0; done < entry.num_bytes;) {
+    const size_t count = std::min<uint64_t>(kReadBytes, entry.num_bytes - done);
+    std::byte* const data = place(done);
+    file.read_exactly(data, count);
+    if (hashes == Hashes::kCompared) hash.update(data, count);
+    done += count;
+  }
+  if (hashes == Hashes::kIgnored) return;
+  const std::string found = hash.finish();
+  if (found != entry.sha256) {
+    fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": expected sha256 ", entry.sha256, ", found ", found);
+  }
+}
+
+void check_file(const BundleSource& source, const FileEntry& entry) {
+  const BundleFile file(source.folder, entry.file);
+  check_size(file, entry);
+  if (source.hashes == Hashes::kIgnored) return;
+  std::vector<std::byte> buffer(std::min<uint64_t>(kReadBytes, entry.num_bytes));
+  read_and_hash(file, entry, source.hashes, [&](uint64_t) { return buffer.data(); });
+}
+
+std::string read_checked(const BundleSource& source, const FileEntry& entry, uint64_t most_bytes) {
+  const BundleFile file(source.folder, entry.file);
   if (entry.num_bytes > most_bytes) {
     fail(PF_BUNDLE_CORRUPT, text_of_path(file.path()), ": has ", entry.num_bytes, " bytes, at most ", most_bytes,
          " are allowed");
   }
   check_size(file, entry);
   std::string content(entry.num_bytes, '\0');
-  read_and_hash(file, entry, [&](uint64_t offset) { return reinterpret_cast<std::byte*>(content.data()) + offset; });
+  read_and_hash(file, entry, source.hashes,
+                [&](uint64_t offset) { return reinterpret_cast<std::byte*>(content.data()) + offset; });
   return content;
-}
-
-Pages read_weights(const std::filesystem::path& folder, const FileEntry& entry) {
-  const BundleFile file(folder, entry.file);
-  check_size(file, entry);
-  Pages pages(entry.num_bytes, Pages::Size::kHuge);
-  read_and_hash(file, entry, [&](uint64_t offset) { return pages.data() + offset; });
-  return pages;
 }
 
 }  // namespace pilotfish

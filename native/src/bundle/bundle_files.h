@@ -7,9 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
-#include "base/pages.h"
 #include "base/platform/files.h"
 #include "bundle/manifest.h"
 
@@ -34,12 +34,25 @@ class BundleFile {
 
 // Where the file of that name is, its links followed: an absolute path. Throws what BundleFile throws.
 std::filesystem::path resolved_file(const std::filesystem::path& folder, const std::string& name);
-// Compares a file with its entry. Throws what BundleFile throws, and PF_BUNDLE_CORRUPT with the expected and the found
-// size or hash; so do the others.
-void check_file(const std::filesystem::path& folder, const FileEntry& entry);
+// Whether a file's hash is compared with the manifest's. Its size always is.
+enum class Hashes { kCompared, kIgnored };
+
+// How a bundle's files are read.
+struct BundleSource {
+  std::filesystem::path folder;
+  Hashes hashes = Hashes::kCompared;
+  std::function<void()> while_waiting = [] {};  // called now and then while a file is waited for; may throw to end it
+};
+
+// Throws PF_BUNDLE_CORRUPT with the expected and the found size.
+void check_size(const BundleFile& file, const FileEntry& entry);
+// Reads the file, which has the entry's size, in pieces of at most 1 MiB: `place` says where the one that begins at an
+// offset goes, and may throw to end the reading. Throws PF_BUNDLE_CORRUPT with the expected and the found hash.
+void read_and_hash(const BundleFile& file, const FileEntry& entry, Hashes hashes,
+                   const std::function<std::byte*(uint64_t offset)>& place);
+// Compares a file with its entry. Throws what BundleFile and the two above throw; so do the others.
+void check_file(const BundleSource& source, const FileEntry& entry);
 // Its content, which may have at most most_bytes.
-std::string read_checked(const std::filesystem::path& folder, const FileEntry& entry, uint64_t most_bytes);
-// The whole file in huge pages, hashed on the way.
-Pages read_weights(const std::filesystem::path& folder, const FileEntry& entry);
+std::string read_checked(const BundleSource& source, const FileEntry& entry, uint64_t most_bytes);
 
 }  // namespace pilotfish

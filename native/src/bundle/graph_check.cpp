@@ -29,6 +29,7 @@ constexpr int64_t kLeastOpset = 18, kMostOpset = 26;
 //   counts for own_, without what a Concat of rows makes of it, so that the bound does not grow by itself.
 // * Values that do not grow with the rows, which ONNX Runtime may compute while it loads the graph, have together at
 //   most kMostConstantElements elements.
+// * What the steps of a RowSteps go through is counted like values.
 // * Every operator but PagedAttention takes time that is proportional to its weight or values; a PagedAttention reads a
 //   cache, which the memory plan has, and at most kMostReaders of them read one.
 constexpr uint64_t kMostReaders = 16;
@@ -152,6 +153,7 @@ class GraphCheck {
       widest_ = &node;
       widest_elements_ = value.num_elements();
     }
+    add_to(value.grows() ? total_ : constants_, value.num_inner_elements);
     for (const std::string_view output : node.outputs) {
       add_to(value.grows() ? total_ : constants_, value.num_elements());
       if (!output.empty()) values_.add(output, value);
@@ -227,15 +229,22 @@ void check_graph(const std::filesystem::path& path, std::string_view bytes, cons
   }
 }
 
-PlacedGraph read_graph(const std::filesystem::path& folder, const FileEntry& entry,
-                       const std::vector<GraphWeight>& weights) {
-  std::string bytes = read_checked(folder, entry, kMostGraphBytes);
-  check_graph(folder / entry.file, bytes, weights);
+std::string first_provider_node(std::string_view bytes) {
+  const GraphFile graph = read_graph_file(bytes);
+  const auto found = std::ranges::find_if(graph.nodes, needs_provider_kernel);
+  if (found == graph.nodes.end()) return {};
+  const std::string type(found->type);
+  return found->name.empty() ? type : type + " (" + std::string(found->name) + ")";
+}
+
+PlacedGraph read_graph(const BundleSource& source, const FileEntry& entry, const std::vector<GraphWeight>& weights) {
+  std::string bytes = read_checked(source, entry, kMostGraphBytes);
+  check_graph(source.folder / entry.file, bytes, weights);
   std::vector<std::string_view> files;
   for (const GraphWeight& weight : weights) {
     if (std::ranges::find(files, weight.file) == files.end()) files.push_back(weight.file);
   }
-  return place_weights(folder, std::move(bytes), files);
+  return place_weights(source.folder, std::move(bytes), files);
 }
 
 }  // namespace pilotfish

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bundle/bundle_files.h"
 #include "bundle/graph_places.h"
 #include "bundle/manifest.h"
 
@@ -26,9 +27,12 @@ std::vector<GraphWeight> weights_of(const HeadEntry& head);
 // Throws PF_BUNDLE_CORRUPT, whose message names the file, the node and what is allowed.
 void check_graph(const std::filesystem::path& path, std::string_view bytes, const std::vector<GraphWeight>& weights);
 
+// The first node of a checked graph that ONNX Runtime's CUDA provider needs a kernel of its own for, as "Gather
+// (Gather.41)"; empty where there is none.
+std::string first_provider_node(std::string_view bytes);
+
 // The bytes of a graph's file, hashed and checked, and where its weights are. A session is made from these bytes, so
 // that what was checked is what runs. Throws also what check_file() throws.
-PlacedGraph read_graph(const std::filesystem::path& folder, const FileEntry& entry,
-                       const std::vector<GraphWeight>& weights);
+PlacedGraph read_graph(const BundleSource& source, const FileEntry& entry, const std::vector<GraphWeight>& weights);
 
 }  // namespace pilotfish

@@ -1,5 +1,8 @@
 #include "bundle/graph_operators.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace pilotfish {
 namespace {
 
@@ -10,6 +13,11 @@ using enum ShapeRule;
 constexpr GraphOperator kOperators[] = {{kOwnDomain, "Embedding", kEmbedding},
                                         {kOwnDomain, "Linear", kLinear},
                                         {kOwnDomain, "PagedAttention", kAttention},
+                                        {kOwnDomain, "GatherRows", kGatherRows},
+                                        {kOwnDomain, "Join", kConcat},
+                                        {kOwnDomain, "RowsPart", kRowsPart},
+                                        {kOwnDomain, "NormActivation", kAsFirst},
+                                        {kOwnDomain, "RowSteps", kRowSteps},
                                         {"", "Abs", kAsFirst},
                                         {"", "Add", kBroadcast},
                                         {"", "And", kBroadcast},
@@ -60,6 +68,9 @@ constexpr GraphOperator kOperators[] = {{kOwnDomain, "Embedding", kEmbedding},
                                         {"", "Unsqueeze", kUnsqueeze},
                                         {"", "Where", kBroadcast}};
 
+// What copies a whole value, or says only what it is called or how it is shaped.
+constexpr std::string_view kWithoutKernel[] = {"Constant", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"};
+
 }  // namespace
 
 const GraphOperator* find_operator(const GraphNode& node) noexcept {
@@ -77,6 +88,10 @@ std::string names_of_operators() {
     names += known.type;
   }
   return names;
+}
+
+bool needs_provider_kernel(const GraphNode& node) noexcept {
+  return node.domain != kOwnDomain && std::ranges::find(kWithoutKernel, node.type) == std::end(kWithoutKernel);
 }
 
 }  // namespace pilotfish

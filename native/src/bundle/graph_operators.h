@@ -26,7 +26,10 @@ enum class ShapeRule {
   kShape,
   kEmbedding,
   kLinear,
-  kAttention
+  kAttention,
+  kGatherRows,
+  kRowsPart,
+  kRowSteps
 };
 
 struct GraphOperator {
@@ -39,6 +42,9 @@ struct GraphOperator {
 const GraphOperator* find_operator(const GraphNode& node) noexcept;
 // For errors.
 std::string names_of_operators();
+// Whether ONNX Runtime's provider computes the node on a CUDA device by a kernel of its own: pilotfish's operators are
+// in libpilotfish_cuda, and some of ONNX's only copy or name what is there.
+bool needs_provider_kernel(const GraphNode& node) noexcept;
 
 inline constexpr std::string_view kOwnDomain = "pilotfish";
 

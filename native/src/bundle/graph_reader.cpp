@@ -74,8 +74,16 @@ void read_integers(GraphTensor& tensor) {
   }
 }
 
+// Of the lists that a graph's nodes have as attributes: programs of RowSteps above all, which are no constants.
+constexpr size_t kMostListedIntegers = 1 << 18;
+
 class InlineBytes {
  public:
+  void add_listed() {
+    if (++num_listed_ > kMostListedIntegers) {
+      throw GraphError("is in a graph whose nodes list more than " + std::to_string(kMostListedIntegers) + " integers");
+    }
+  }
   void add(uint64_t num_bytes) {
     num_bytes_ += num_bytes;
     if (num_bytes_ > kMostInlineBytes) {
@@ -86,6 +94,7 @@ class InlineBytes {
 
  private:
   uint64_t num_bytes_ = 0;
+  size_t num_listed_ = 0;
 };
 
 // Elements of a tensor that its message has, in one of the ways to have them.
@@ -209,7 +218,7 @@ GraphAttribute read_attribute(std::string_view message, InlineBytes& inline_byte
         break;
       case 8:
         reader.integers([&](int64_t integer) {
-          inline_bytes.add(sizeof integer);
+          inline_bytes.add_listed();
           attribute.integers.push_back(integer);
         });
         break;

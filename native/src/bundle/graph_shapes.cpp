@@ -5,7 +5,10 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
+
+#include "base/row_program.h"
 
 namespace pilotfish {
 namespace {
@@ -62,6 +65,13 @@ class Reader {
       throw GraphError("needs " + std::string(attribute) + " of at least 1");
     }
     return static_cast<uint64_t>(*found);
+  }
+  const std::vector<int64_t>& integers(std::string_view attribute) const {
+    const GraphAttribute* const found = node_.find(attribute);
+    if (!found || found->type != GraphAttribute::Type::kIntegers) {
+      throw GraphError("needs " + std::string(attribute) + ", a list of integers");
+    }
+    return found->integers;
   }
   std::string_view text(std::string_view attribute) const {
     const GraphAttribute* const found = node_.find(attribute);
@@ -260,6 +270,38 @@ Dims linear(const Reader& node) {
   return {x[0], {node.text("activation") == "swiglu" ? features / 2 : features, false}};
 }
 
+Dims gather_rows(const Reader& node) {
+  const Dims &x = node.dims(0), &rows = node.dims(1);
+  if (x.size() != 2 || rows.size() != 1) throw GraphError("picks rows of no matrix, or by no list");
+  return {rows[0], x[1]};
+}
+
+Dims rows_part(const Reader& node) {
+  Dims result = node.dims(0);
+  if (result.empty()) throw GraphError("has an input without rows");
+  result[0].size = divided(result[0].size, node.size("num_parts"));
+  return result;
+}
+
+// The widest output stands for all. Its steps are read as those who run them read them.
+GraphValue row_steps(const Reader& node) {
+  RowProgram program;
+  try {
+    program = read_row_program({node.integer("row_inputs").value_or(0), node.integers("widths"), node.integers("steps"),
+                                node.integers("outputs")});
+  } catch (const std::invalid_argument& error) {
+    throw GraphError(error.what());
+  }
+  if (node.num_inputs() != program.input_widths.size() || node.num_outputs() != program.output_widths.size()) {
+    throw GraphError("has another number of inputs or outputs than its widths and outputs say");
+  }
+  for (size_t i = 0; i < node.num_inputs(); ++i) node.dims(i);  // that are no caches
+  const Dims& first = node.dims(0);
+  if (first.empty()) throw GraphError("has no rows");
+  const int32_t widest = std::ranges::max(program.output_widths);
+  return {.dims = {first[0], {static_cast<uint64_t>(widest), false}}, .num_inner_elements = program.num_elements};
+}
+
 Dims dims_of(const Reader& node, ShapeRule rule) {
   switch (rule) {
     case ShapeRule::kBroadcast:
@@ -288,6 +330,10 @@ Dims dims_of(const Reader& node, ShapeRule rule) {
       return embedding(node);
     case ShapeRule::kLinear:
       return linear(node);
+    case ShapeRule::kGatherRows:
+      return gather_rows(node);
+    case ShapeRule::kRowsPart:
+      return rows_part(node);
     default:  // a PagedAttention gives less than it gets: the queries' part of each row
       return node.dims(0);
   }
@@ -325,7 +371,8 @@ GraphValue value_of(const GraphTensor& tensor) {
 GraphValue output_of(const GraphNode& node, const GraphOperator& known, const GraphValues& values) {
   const Reader reader(node, values);
   if (known.rule == ShapeRule::kConstant) return constant(reader);
-  GraphValue result{.dims = dims_of(reader, known.rule)};
+  GraphValue result =
+      known.rule == ShapeRule::kRowSteps ? row_steps(reader) : GraphValue{.dims = dims_of(reader, known.rule)};
   if (result.dims.size() > kMostGraphRank) throw GraphError("makes a value of more than 8 dimensions");
   if (std::ranges::count_if(result.dims, &GraphDim::is_rows) > 1) {
     throw GraphError("makes a value that grows with the square of a pass's rows");

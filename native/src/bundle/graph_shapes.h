@@ -26,6 +26,7 @@ struct GraphValue {
   bool is_opaque = false;
   const std::vector<int64_t>* integers = nullptr;  // of a constant in the graph's file that has such
   uint64_t num_stored_bytes = 0;                   // in the weights file
+  uint64_t num_inner_elements = 0;                 // a row's, that the steps of a RowSteps go through to make it
 
   // Saturates. A row's, where it grows with the rows.
   uint64_t num_elements() const noexcept;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/platform/text.h"
+#include "base/sha256.h"
 #include "base/token_tree.h"
 #include "bundle/bundle_files.h"
 #include "bundle/manifest_json.h"
@@ -78,18 +79,14 @@ ModelEntry parse_model(const Node& node) {
   return model;
 }
 
-constexpr std::array<std::pair<const char*, HeadKind>, 5> kHeadKinds{{{"medusa", HeadKind::kMedusa},
-                                                                      {"mlp_speculator", HeadKind::kMlpSpeculator},
-                                                                      {"eagle", HeadKind::kEagle},
-                                                                      {"eagle3", HeadKind::kEagle3},
-                                                                      {"mtp", HeadKind::kMtp}}};
-
 HeadKind parse_head_kind(const Node& node) {
   const std::string text = node.text("kind");
-  for (const auto& [name, kind] : kHeadKinds) {
-    if (text == name) return kind;
+  std::vector<std::string> names;
+  for (const HeadKind& kind : kHeadKinds) {
+    if (text == kind.name) return kind;
+    names.emplace_back(kind.name);
   }
-  node.wrong("kind", "medusa, mlp_speculator, eagle, eagle3 or mtp", text);
+  node.wrong("kind", listed(names, "or"), text);
 }
 
 std::optional<HeadCacheEntry> parse_head_cache(const Node& node) {
@@ -104,15 +101,7 @@ std::optional<HeadCacheEntry> parse_head_cache(const Node& node) {
 
 // Which graphs the kind has, and whether a cache: what runs it relies on both.
 void check_head_parts(const HeadEntry& head, const Node& node) {
-  std::vector<std::string> roles;
-  if (head.has_layer()) {
-    roles = {"features", "step"};
-  } else if (head.kind == HeadKind::kMedusa) {
-    roles = {"heads"};
-  } else {
-    for (int32_t stage = 0; stage < head.num_predictions; ++stage) roles.push_back("stage." + std::to_string(stage));
-  }
-  for (const std::string& role : roles) {
+  for (const std::string& role : graph_roles(head.kind.graphs, head.num_predictions)) {
     if (!head.graphs.contains(role)) node.wrong("graphs", "a graph " + role, node.object("graphs").keys());
   }
   if (head.has_layer() != head.cache.has_value()) {
@@ -227,6 +216,7 @@ Manifest parse(const Json& json, const std::filesystem::path& folder) {
   const Node models = root.object("models");
   const int32_t size = tokenizer.dim("size", kMostFeatures);
   Manifest manifest{.folder = folder,
+                    .sha256 = {},
                     .tokenizer = parse_file(tokenizer),
                     .tokenizer_size = size,
                     .eos_ids = parse_special_ids(tokenizer, size),
@@ -263,13 +253,6 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& fold
   return parse(json, folder);
 }
 
-const char* name_of(HeadKind kind) noexcept {
-  for (const auto& [name, known] : kHeadKinds) {
-    if (known == kind) return name;
-  }
-  return "";
-}
-
 uint64_t ModelEntry::pass_weight_bytes() const {
   const bool has_own_head =
       std::any_of(tensors.begin(), tensors.end(), [](const TensorEntry& tensor) { return tensor.name == "lm_head"; });
@@ -283,7 +266,7 @@ uint64_t ModelEntry::pass_weight_bytes() const {
 
 uint64_t HeadEntry::pass_weight_bytes() const {
   uint64_t sum = 0, embeddings = 0;
-  uint64_t num_outputs = 0;  // of an MLP speculator, one a stage: a pass runs one
+  uint64_t num_outputs = 0;  // of stages one each: a pass runs one stage
   const auto add = [&](const std::string& name, const TensorEntry& tensor) {
     if (tensor.type != TensorEntry::Type::kU8) return;
     (name.starts_with("emb") ? embeddings : sum) += tensor.num_bytes;
@@ -292,7 +275,7 @@ uint64_t HeadEntry::pass_weight_bytes() const {
   for (const TensorEntry& tensor : tensors) add(tensor.name, tensor);
   for (const SharedTensor& tensor : shared) add(tensor.name, tensor.target);
   if (num_outputs == 0) return sum + embeddings;  // the embedding is the output layer too
-  return kind == HeadKind::kMlpSpeculator ? sum / num_outputs : sum;
+  return passes_are_stages(kind.graphs) ? sum / num_outputs : sum;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
@@ -309,7 +292,11 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   }
   std::string text(file.num_bytes(), '\0');
   file.read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size());
-  return parse_manifest(text, folder);
+  Manifest manifest = parse_manifest(text, folder);
+  Sha256 hash;
+  hash.update(text.data(), text.size());
+  manifest.sha256 = hash.finish();
+  return manifest;
 }
 
 }  // namespace pilotfish

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/cache_type.h"
+#include "bundle/head_kind.h"
 
 namespace pilotfish {
 
@@ -64,9 +65,6 @@ struct ModelEntry {
   uint64_t pass_weight_bytes() const;
 };
 
-enum class HeadKind { kMedusa, kMlpSpeculator, kEagle, kEagle3, kMtp };
-const char* name_of(HeadKind kind) noexcept;
-
 // Of a head that has a decoder layer.
 struct HeadCacheEntry {
   int32_t num_heads;
@@ -101,11 +99,12 @@ struct HeadEntry {
   uint64_t pass_weight_bytes() const;
   int32_t num_taps() const noexcept { return static_cast<int32_t>(taps.size()); }
   // Whether it has a decoder layer, whose keys and values are cached.
-  bool has_layer() const noexcept { return kind != HeadKind::kMedusa && kind != HeadKind::kMlpSpeculator; }
+  bool has_layer() const noexcept { return kind.graphs == HeadGraphs::kLayer; }
 };
 
 struct Manifest {
   std::filesystem::path folder;
+  std::string sha256 = {};  // of manifest.json, which has the hashes of all other files
   FileEntry tokenizer;
   int32_t tokenizer_size;  // ids that the tokenizer knows; a model's vocabulary beyond them is padding
   std::vector<int32_t> eos_ids;

@@ -74,13 +74,25 @@ std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32
   return ids;
 }
 
+std::string listed(const std::vector<std::string>& names, const char* last) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0 && i + 1 < names.size()) text.append(", ");
+    if (i > 0 && i + 1 == names.size()) text.append(" ").append(last).append(" ");
+    text.append(names[i]);
+  }
+  return text;
+}
+
 CacheType parse_cache_type(const Node& node) {
   const std::string name = node.text("cache_dtype");
+  std::vector<std::string> names;
   for (const CacheType type : kCacheTypes) {
     if (name == name_of(type)) return type;
+    names.emplace_back(name_of(type));
   }
-  fail(PF_BUNDLE_VERSION, node.where(), ".cache_dtype is ", Node::shown(name),
-       "; this pilotfish has caches of f16, f32 and int8: export the bundle again with --cache-dtype f16 or int8");
+  fail(PF_BUNDLE_VERSION, node.where(), ".cache_dtype is ", Node::shown(name), "; this pilotfish has caches of ",
+       listed(names, "and"), ": export the bundle again with --cache-dtype f16 or int8");
 }
 
 }  // namespace pilotfish

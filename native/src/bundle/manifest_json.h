@@ -104,5 +104,7 @@ std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes);
 // Empty where the entry has none.
 std::vector<int32_t> parse_logit_ids(const Node& node, int32_t num_logits, int32_t vocab_size);
 CacheType parse_cache_type(const Node& node);
+// "a, b and c", where `last` is "and".
+std::string listed(const std::vector<std::string>& names, const char* last);
 
 }  // namespace pilotfish

@@ -66,9 +66,9 @@ inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
 }
 
 // The same of plain rounds that up to max_seqs sequences share, which are recorded at load, with room for those in
-// which they draft too.
+// which they draft too: as sequences end one by one and chains become longer, each number of them has a kind or two.
 inline int32_t most_shared_passes(int32_t max_seqs, int32_t num_drafting) {
-  constexpr int32_t kDrafted = 96;
+  constexpr int32_t kDrafted = 192;
   return max_seqs < 2 ? 0 : 2 * (max_seqs - 1) + num_drafting * kDrafted;
 }
 

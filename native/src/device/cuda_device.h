@@ -44,6 +44,9 @@ class CudaOperators {
   virtual ~CudaOperators() = default;
   // The domain to add to the session's options.
   virtual OrtCustomOpDomain* domain() noexcept = 0;
+  // Of passes of several sequences from now on: rows that none of these has more of; 0: it is not known. The lengths
+  // themselves lie on the device.
+  virtual void bound_sequence_rows(int32_t most_rows) noexcept = 0;
 };
 
 // Work recorded once and repeated by launch().
@@ -102,7 +105,7 @@ class CudaDevice {
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 6;
+inline constexpr uint32_t kCudaInterfaceVersion = 7;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
 // Makes a device of the given index, which check_build() accepts. Throws.
 using CudaOpenFunction = CudaDevice* (*)(int32_t index);

@@ -28,7 +28,7 @@ struct RoundSettings {
   float top_p;            // 1: off
   float min_p;            // 0: off
   uint32_t key[2];        // of the shared noise
-  int32_t is_greedy = 0;  // 1: of several sequences, one without noise
+  int32_t is_greedy = 0;  // 1: the likeliest tokens are taken, without noise
   RateTable rates = {};   // for trees
 };
 

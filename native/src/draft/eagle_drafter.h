@@ -27,10 +27,8 @@ class EagleDrafter final : public HeadDrafter {
     rows_.run_level(num_rows, context, block_table);
   }
   RoundModel step() noexcept override { return rows_.round_model(); }
-  void begin_on_device(HeadState& state, std::span<const int32_t> tokens,
-                       std::span<const int32_t> block_table) override {
-    rows_.start(state, tokens, block_table);
-  }
+  void begin_on_device(std::span<const HeadBegin> sequences) override { rows_.start(sequences); }
+  void catch_up(const HeadBegin& sequence) override { rows_.catch_up(sequence); }
   KvCache* cache() noexcept override { return &rows_.step().cache(); }
 
  private:

@@ -22,7 +22,8 @@ EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const Mod
       step_(head, step_limits(target_limits)),
       streams_(head.device(), kMaxRows, width, num_taps_),
       features_(head, "features", stream_ports(head.entry(), streams_), {{"features", step_.features()}}, kMaxRows),
-      drafted_(head.device(), target_limits.max_seqs * kMaxRows, head.entry().state_size) {
+      drafted_(head.device(), (head.device() ? 1 : target_limits.max_seqs) * kMaxRows, head.entry().state_size),
+      begun_(kMaxRows, target_limits.max_seqs, target_limits.max_seqs) {
   if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
 }
 
@@ -45,17 +46,19 @@ HeadState EagleRows::make_state() const {
 
 void EagleRows::observe(const HeadRows& pass, HeadState& state) {
   assert(pass.position == state.position + state.num_rows);
-  const auto num_tokens = static_cast<int32_t>(pass.tokens.size());
   for (std::span<const int32_t> rows = pass.rows; !rows.empty();) {
-    if (state.num_rows == kMaxRows) {
-      const int32_t num_ready = std::min(state.num_rows, num_tokens - 1 - state.position);
-      step_.forward(catch_up(state, pass.tokens, pass.block_table, num_ready, 0));
-    }
+    if (state.num_rows == kMaxRows) catch_up({&state, pass.tokens, pass.block_table});
     const auto num_taken = std::min(rows.size(), size_t(kMaxRows - state.num_rows));
     state.streams->take(state.num_rows, pass.hidden.streams, rows.first(num_taken));
     state.num_rows += static_cast<int32_t>(num_taken);
     rows = rows.subspan(num_taken);
   }
+}
+
+void EagleRows::catch_up(const HeadBegin& sequence) {
+  const HeadState& state = *sequence.state;
+  const int32_t num_ready = std::min(state.num_rows, static_cast<int32_t>(sequence.tokens.size()) - 1 - state.position);
+  if (num_ready > 0) step_.forward(catch_up(sequence, num_ready, 0));
 }
 
 Pass EagleRows::take(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
@@ -74,22 +77,49 @@ Pass EagleRows::take(HeadState& state, std::span<const int32_t> tokens, std::spa
   return pass;
 }
 
-Pass EagleRows::catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
-                         int32_t num_rows, int32_t num_outputs) {
-  const Pass pass = take(state, tokens, block_table, num_rows, num_outputs);
+Pass EagleRows::catch_up(const HeadBegin& sequence, int32_t num_rows, int32_t num_outputs) {
+  const Pass pass = take(*sequence.state, sequence.tokens, sequence.block_table, num_rows, num_outputs);
   features_.run(num_rows);
   return pass;
 }
 
-void EagleRows::start(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
-  step_.start(catch_up(state, tokens, block_table, state.num_rows, 1));
+// What several have to read differs from round to round: rows of no sequence fill the pass up to one of a few sizes,
+// which are recorded. They are those at which linears begin to cost more.
+void EagleRows::start(std::span<const HeadBegin> sequences) {
+  if (sequences.size() == 1) return step_.start(catch_up(sequences[0], sequences[0].state->num_rows, 1));
+  constexpr int32_t kLeastRows = 8;
+  make_room(sequences);
+  begun_.clear();
+  int32_t longest = 0;
+  for (const auto& [state, tokens, block_table] : sequences) {
+    longest = std::max(longest, state->num_rows);
+    begun_.add(take(*state, tokens, block_table, state->num_rows, 1, begun_.num_rows()));
+  }
+  int32_t num_rows = kLeastRows;
+  while (num_rows < begun_.num_rows()) num_rows *= 2;
+  // A device is told that no sequence has more rows than the next multiple of 8, which bounds the rows of all.
+  const auto num_sequences = static_cast<int32_t>(sequences.size());
+  num_rows = std::min(num_rows, num_sequences * ((longest + kLeastRows - 1) / kLeastRows * kLeastRows));
+  features_.run(num_rows);
+  begun_.start(step_, num_rows);
+}
+
+void EagleRows::make_room(std::span<const HeadBegin> sequences) {
+  for (;;) {
+    int32_t num_rows = 0;
+    for (const HeadBegin& sequence : sequences) num_rows += sequence.state->num_rows;
+    if (num_rows <= kMaxRows) return;
+    const HeadBegin& longest =
+        *std::ranges::max_element(sequences, {}, [](const HeadBegin& each) { return each.state->num_rows; });
+    step_.forward(catch_up(longest, longest.state->num_rows - 1, 0));
+  }
 }
 
 std::optional<Logits> EagleRows::begin(const DraftRequest& request, Draft&) {
   HeadState& state = *request.head_state;
   // All but the last token's row, which no pass of the target has run yet.
   assert(state.position + state.num_rows == int32_t(request.tokens.size()) - 1);
-  return run(request, catch_up(state, request.tokens, request.block_table, state.num_rows, 1), 0);
+  return run(request, catch_up({&state, request.tokens, request.block_table}, state.num_rows, 1), 0);
 }
 
 Pass EagleRows::share_begin(const DraftRequest& request, Draft&, int32_t first_row) {

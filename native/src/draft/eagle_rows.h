@@ -36,6 +36,8 @@ class EagleRows final : public DraftRows {
   // Takes over the streams of rows that the target has run. What does not wait for its next token is brought into the
   // cache when there is no room for more.
   void observe(const HeadRows& pass, HeadState& state);
+  // Brings what waits and has its next token into the cache.
+  void catch_up(const HeadBegin& sequence);
 
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
@@ -43,7 +45,8 @@ class EagleRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return step_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
-  Model* shared_model() noexcept override { return step_.limits().max_seqs > 1 ? &step_ : nullptr; }
+  // A device shares only what it drafts by itself.
+  Model* shared_model() noexcept override { return step_.limits().max_seqs > 1 && !likely_ ? &step_ : nullptr; }
   int32_t num_unread(const DraftRequest& request, const Draft&) const noexcept override {
     return request.head_state->num_rows;
   }
@@ -57,8 +60,8 @@ class EagleRows final : public DraftRows {
   void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);
   void run_level(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);
 
-  // The first pass of a round, not waited for. Further ones carry on.
-  void start(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table);
+  // The first pass of a round of one sequence or several, not waited for. Further ones carry on.
+  void start(std::span<const HeadBegin> sequences);
   Model& step() noexcept { return step_; }
   RoundModel round_model() noexcept { return {&step_, likely_ ? &*likely_ : nullptr}; }
 
@@ -68,8 +71,9 @@ class EagleRows final : public DraftRows {
   Pass take(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table, int32_t num_rows,
             int32_t num_outputs, int32_t first_row = 0);
   // And makes their features.
-  Pass catch_up(HeadState& state, std::span<const int32_t> tokens, std::span<const int32_t> block_table,
-                int32_t num_rows, int32_t num_outputs);
+  Pass catch_up(const HeadBegin& sequence, int32_t num_rows, int32_t num_outputs);
+  // Leaves no more rows waiting than a pass has.
+  void make_room(std::span<const HeadBegin> sequences);
   // A pass of the step, whose outputs are draft rows from draft_row on.
   Logits run(const DraftRequest& request, const Pass& pass, int32_t draft_row);
   void time(int32_t num_rows, int32_t context, std::span<const int32_t> block_table, int32_t num_outputs);
@@ -82,6 +86,7 @@ class EagleRows final : public DraftRows {
   RowGraph features_;  // from these to the step's features
   FloatRows drafted_;  // [max_seqs * kMaxRows, state_size] left behind at each draft row of a slot; 0: at the last row
   std::optional<LikelyRows> likely_;  // on a device
+  SharedPass begun_;                  // the first pass of several sequences there
 };
 
 }  // namespace pilotfish

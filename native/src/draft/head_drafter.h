@@ -31,6 +31,13 @@ struct HeadRows {
   std::span<const int32_t> block_table;
 };
 
+// What the first pass of a round reads of one sequence.
+struct HeadBegin {
+  HeadState* state;
+  std::span<const int32_t> tokens;  // the sequence so far
+  std::span<const int32_t> block_table;
+};
+
 class HeadDrafter : public Drafter {
  public:
   // Whether observe() is to see every token of the sequence, and not just the last one of each pass.
@@ -43,13 +50,16 @@ class HeadDrafter : public Drafter {
   virtual HeadState make_state(int32_t max_tokens) const = 0;
   // After each pass of the target over tokens of the request's sequence.
   virtual void observe(const HeadRows& pass, HeadState& state) = 0;
+  // Brings the cache of a head that has one as far as the tokens of the sequence and the rows observed allow.
+  virtual void catch_up(const HeadBegin&) {}
   // The cache of a head that has one, whose slots are those of the target's; nullptr otherwise.
   virtual KvCache* cache() noexcept { return nullptr; }
 
-  // A head whose levels are passes of one model can draft in a round on a device: its model, and the first pass, which
-  // is started without waiting for it. Of other heads there is none.
+  // A head whose levels are passes of one model can draft in a round on a device: its model, and the first pass of one
+  // sequence or several, whose outputs are in their order and which is started without waiting for it. Of other heads
+  // there is none.
   virtual RoundModel step() noexcept { return {}; }
-  virtual void begin_on_device(HeadState&, std::span<const int32_t>, std::span<const int32_t>) {}
+  virtual void begin_on_device(std::span<const HeadBegin>) {}
 
   // For calibration: the passes of a round, over whatever the buffers hold.
   virtual void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table) = 0;

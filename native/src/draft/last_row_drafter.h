@@ -3,18 +3,36 @@
 
 #include <memory>
 
-#include "draft/medusa_rows.h"
-#include "draft/mlp_rows.h"
+#include "draft/draft_rows.h"
+#include "draft/head_drafter.h"
 #include "draft/model_drafter.h"
+#include "model/head.h"
 
 namespace pilotfish {
 
-class LastRowDrafter : public HeadDrafter {
+// The rows of such a head's passes.
+class LastRows : public DraftRows {
  public:
-  LastRowDrafter(const Head& head, int32_t width)
-      : device_(head.device()), width_(width), num_taps_(head.entry().num_taps()) {}
+  // Levels that the first pass of a round gives.
+  virtual int32_t begin_levels() const noexcept = 0;
+  // The passes of a round over whatever the buffers hold, to time them. A head without further passes runs none.
+  virtual void run_begin() = 0;
+  virtual void run_further(int32_t num_rows) = 0;
+};
+
+class LastRowDrafter final : public HeadDrafter {
+ public:
+  // `width` columns has each of the head's taps. The head must outlive it.
+  LastRowDrafter(const Head& head, int32_t width, int32_t num_ids, std::unique_ptr<LastRows> rows)
+      : device_(head.device()),
+        width_(width),
+        num_taps_(head.entry().num_taps()),
+        rows_(std::move(rows)),
+        trees_(*rows_, num_ids) {}
 
   bool reads_all_rows() const noexcept override { return false; }
+  int32_t max_depth() const noexcept override { return rows_->max_depth(); }
+  int32_t begin_levels() const noexcept override { return rows_->begin_levels(); }
   HeadState make_state(int32_t) const override {
     HeadState state;
     state.streams = std::make_unique<FloatRows>(device_, 1, width_, num_taps_);
@@ -25,44 +43,15 @@ class LastRowDrafter : public HeadDrafter {
     state.position = pass.position + static_cast<int32_t>(pass.rows.size()) - 1;
     state.num_rows = 1;
   }
+  bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
+  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_->run_begin(); }
+  void run_level(int32_t num_rows, int32_t, std::span<const int32_t>) override { rows_->run_further(num_rows); }
 
  private:
   const std::shared_ptr<CudaDevice> device_;
   const int32_t width_;
   const int32_t num_taps_;
-};
-
-class MedusaDrafter final : public LastRowDrafter {
- public:
-  // `width` columns has each of the head's taps. The head must outlive it.
-  MedusaDrafter(const Head& head, int32_t width, int32_t num_ids)
-      : LastRowDrafter(head, width), rows_(head, width, num_ids), trees_(rows_, num_ids) {}
-
-  int32_t max_depth() const noexcept override { return rows_.max_depth(); }
-  int32_t begin_levels() const noexcept override { return rows_.max_depth(); }
-  bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
-  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run(); }
-  void run_level(int32_t, int32_t, std::span<const int32_t>) override {}
-
- private:
-  MedusaRows rows_;
-  ModelDrafter trees_;
-};
-
-class MlpDrafter final : public LastRowDrafter {
- public:
-  // A level has max_rows rows at most.
-  MlpDrafter(const Head& head, int32_t width, int32_t num_ids, int32_t max_rows)
-      : LastRowDrafter(head, width), rows_(head, width, num_ids, max_rows), trees_(rows_, num_ids) {}
-
-  int32_t max_depth() const noexcept override { return rows_.max_depth(); }
-  int32_t begin_levels() const noexcept override { return 1; }
-  bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
-  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_.run_first(); }
-  void run_level(int32_t num_rows, int32_t, std::span<const int32_t>) override { rows_.run_next(num_rows); }
-
- private:
-  MlpRows rows_;
+  const std::unique_ptr<LastRows> rows_;
   ModelDrafter trees_;
 };
 

@@ -4,9 +4,25 @@
 
 #include "base/pass_limits.h"
 #include "draft/eagle_drafter.h"
-#include "draft/last_row_drafter.h"
+#include "draft/medusa_rows.h"
+#include "draft/mlp_rows.h"
 
 namespace pilotfish {
+namespace {
+
+uint64_t rows_bytes(const HeadEntry& head, uint64_t width, uint64_t num_outputs, int32_t num_together) {
+  switch (head.kind.graphs) {
+    case HeadGraphs::kHeads:
+      return MedusaRows::num_bytes(head, width);
+    case HeadGraphs::kStages:
+      return MlpRows::num_bytes(head, width, num_outputs);
+    case HeadGraphs::kLayer:
+      break;
+  }
+  return EagleRows::num_bytes(head, width, num_outputs, num_together);
+}
+
+}  // namespace
 
 int32_t max_hidden_rows(const Manifest& manifest, const pf_engine_options& options) noexcept {
   if (!manifest.head) return 0;
@@ -18,11 +34,8 @@ uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& op
   if (!manifest.head) return 0;
   const HeadEntry& head = *manifest.head;
   const uint64_t width = manifest.target.hidden_size;
-  const uint64_t num_outputs = max_drafted_rows(options);
-  const uint64_t rows = head.has_layer() ? EagleRows::num_bytes(head, width, num_outputs, max_together_on_host(options))
-                        : head.kind == HeadKind::kMedusa ? MedusaRows::num_bytes(head, width)
-                                                         : MlpRows::num_bytes(head, width, num_outputs);
-  return rows + HiddenRows::num_bytes(head.taps.size(), width, max_hidden_rows(manifest, options));
+  return rows_bytes(head, width, max_drafted_rows(options), max_together_on_host(options)) +
+         HiddenRows::num_bytes(head.taps.size(), width, max_hidden_rows(manifest, options));
 }
 
 uint64_t head_cache_bytes(const Manifest& manifest, const pf_engine_options& options, uint64_t num_tokens) noexcept {
@@ -34,9 +47,18 @@ uint64_t head_cache_bytes(const Manifest& manifest, const pf_engine_options& opt
 
 std::unique_ptr<HeadDrafter> make_head_drafter(const Head& head, int32_t width, int32_t num_ids,
                                                const ModelLimits& limits) {
-  if (head.entry().has_layer()) return std::make_unique<EagleDrafter>(head, width, num_ids, limits);
-  if (head.entry().kind == HeadKind::kMedusa) return std::make_unique<MedusaDrafter>(head, width, num_ids);
-  return std::make_unique<MlpDrafter>(head, width, num_ids, limits.max_outputs);
+  const auto last_row = [&](std::unique_ptr<LastRows> rows) {
+    return std::make_unique<LastRowDrafter>(head, width, num_ids, std::move(rows));
+  };
+  switch (head.entry().kind.graphs) {
+    case HeadGraphs::kHeads:
+      return last_row(std::make_unique<MedusaRows>(head, width, num_ids));
+    case HeadGraphs::kStages:
+      return last_row(std::make_unique<MlpRows>(head, width, num_ids, limits.max_outputs));
+    case HeadGraphs::kLayer:
+      break;
+  }
+  return std::make_unique<EagleDrafter>(head, width, num_ids, limits);
 }
 
 }  // namespace pilotfish

@@ -21,13 +21,15 @@ MedusaRows::MedusaRows(const Head& head, int32_t width, int32_t num_ids)
     : head_(head),
       streams_(head.device(), 1, width, head.entry().num_taps()),
       logits_(head.device(), head.entry().num_predictions, num_logits(), num_choices(*this, num_ids)),
-      graph_(head, "heads", stream_ports(head.entry(), streams_), outputs_of(head.entry(), logits_.rows()), 1) {}
+      // Heads that share an output layer go through it as rows of one product.
+      graph_(head, "heads", stream_ports(head.entry(), streams_), outputs_of(head.entry(), logits_.rows()), 1,
+             head.entry().num_predictions) {}
 
 uint64_t MedusaRows::num_bytes(const HeadEntry& entry, uint64_t width) noexcept {
   return FloatRows::num_bytes(1, entry.taps.size() * width + uint64_t(entry.num_predictions) * entry.num_logits);
 }
 
-void MedusaRows::run() {
+void MedusaRows::run_begin() {
   graph_.run(1);
   logits_.read_likeliest(max_depth());
 }

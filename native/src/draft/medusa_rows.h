@@ -5,29 +5,28 @@
 #include <cstdint>
 #include <span>
 
-#include "draft/draft_rows.h"
-#include "draft/head_drafter.h"
+#include "draft/last_row_drafter.h"
 #include "draft/row_logits.h"
 #include "model/head.h"
 #include "model/row_graph.h"
 
 namespace pilotfish {
 
-class MedusaRows final : public DraftRows {
+class MedusaRows final : public LastRows {
  public:
   // `width` columns has each of the head's taps; ids from num_ids on are padding. The head must outlive it.
   MedusaRows(const Head& head, int32_t width, int32_t num_ids);
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width) noexcept;
 
-  // The pass of a round over whatever the buffer holds, to time it.
-  void run();
-
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
   std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
   int32_t max_depth() const noexcept override { return head_.entry().num_predictions; }
   int32_t max_rows() const noexcept override { return TokenTree::kMaxTokens; }
+  int32_t begin_levels() const noexcept override { return max_depth(); }
+  void run_begin() override;
+  void run_further(int32_t) override {}
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
 

@@ -8,15 +8,14 @@
 #include <span>
 #include <vector>
 
-#include "draft/draft_rows.h"
-#include "draft/head_drafter.h"
+#include "draft/last_row_drafter.h"
 #include "draft/row_logits.h"
 #include "model/head.h"
 #include "model/row_graph.h"
 
 namespace pilotfish {
 
-class MlpRows final : public DraftRows {
+class MlpRows final : public LastRows {
  public:
   // `width` columns has each of the head's taps; a level has max_rows rows at most; ids from num_ids on are padding.
   // The head must outlive it.
@@ -24,15 +23,14 @@ class MlpRows final : public DraftRows {
 
   static uint64_t num_bytes(const HeadEntry& entry, uint64_t width, uint64_t max_rows) noexcept;
 
-  // The passes of a round over whatever the buffers hold, to time them.
-  void run_first() { run(0, 1); }
-  void run_next(int32_t num_rows) { run(1, num_rows); }
-
   Source source() const noexcept override { return Source::kHead; }
   int32_t num_logits() const noexcept override { return head_.entry().num_logits; }
   std::span<const int32_t> logit_ids() const noexcept override { return head_.entry().logit_ids; }
   int32_t max_depth() const noexcept override { return head_.entry().num_predictions; }
   int32_t max_rows() const noexcept override { return max_rows_; }
+  int32_t begin_levels() const noexcept override { return 1; }
+  void run_begin() override { run(0, 1); }
+  void run_further(int32_t num_rows) override { run(1, num_rows); }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
 

@@ -13,9 +13,9 @@ constexpr std::array<std::string_view, 4> kWeightFormats{"int4", "int4_asym", "i
 constexpr int32_t kMostCudaHeadDim = 256;
 
 void check_cache(const char* name, CacheType type, int32_t head_dim) {
-  if (type == CacheType::kF32) {
-    fail(PF_UNSUPPORTED, "the ", name,
-         "'s cache is f32, which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
+  if (!is_on_gpus(type)) {
+    fail(PF_UNSUPPORTED, "the ", name, "'s cache is ", name_of(type),
+         ", which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
          "device cpu");
   }
   if (head_dim > kMostCudaHeadDim) {

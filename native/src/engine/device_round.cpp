@@ -36,7 +36,7 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Roun
       recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
                 most_recorded_passes((draft.model ? 1 : 0) + (head.model ? 1 : 0))),
       recorded_shared_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
-                       most_shared_passes(target.limits().max_seqs, draft.model ? 1 : 0)) {
+                       most_shared_passes(target.limits().max_seqs, (draft.model ? 1 : 0) + (head.model ? 1 : 0))) {
   int32_t num_logits = target.num_logits();
   for (const Model* model : {draft.model, head.model}) {
     if (model) num_logits = std::max(num_logits, model->num_logits());
@@ -103,21 +103,20 @@ int32_t DeviceRound::padded_length(int32_t num_drafted, int32_t most) noexcept {
   return num_drafted == 0 ? 0 : std::min(chain_length_of_at_least(num_drafted), most);
 }
 
-const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings, bool is_greedy) {
+const RoundOutcome& DeviceRound::run(const Chain& chain, const RoundSettings& settings) {
   set_inputs(chain, settings);
   return run({.num_drafted = chain.num_drafted,
-              .is_greedy = is_greedy,
+              .is_greedy = settings.is_greedy != 0,
               .gives_hidden = chain.gives_hidden,
               .source = chain.source});
 }
 
-const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings,
-                                        bool is_greedy) {
+const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings) {
   target_.set_inputs(rows);
   *settings_ = settings;
   settings_->first_position = num_tokens;
   return run({.num_drafted = static_cast<int32_t>(rows.ids.size()) - 1,
-              .is_greedy = is_greedy,
+              .is_greedy = settings.is_greedy != 0,
               .drafted = rows.tree_mask.empty() ? Drafted::kChainBefore : Drafted::kTreeBefore,
               .gives_hidden = rows.num_hidden > 0});
 }
@@ -141,11 +140,10 @@ bool DeviceRound::grows(Source source, TreeLimits tree, int32_t num_slots) const
          by.model->limits().max_outputs >= kTreeRows;
 }
 
-const RoundOutcome& DeviceRound::run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings,
-                                          bool is_greedy) {
+const RoundOutcome& DeviceRound::run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings) {
   set_inputs(chain, settings);
   return run({.num_drafted = chain.num_drafted,
-              .is_greedy = is_greedy,
+              .is_greedy = settings.is_greedy != 0,
               .drafted = Drafted::kTreeInRound,
               .num_levels = num_levels,
               .gives_hidden = chain.gives_hidden,
@@ -203,7 +201,8 @@ void DeviceRound::enqueue(RoundKind kind) {
                    .num_outputs = num_rows,
                    .num_hidden = kind.gives_hidden ? num_rows : 0,
                    .is_causal = !is_tree,
-                   .num_seqs = kind.num_seqs});
+                   .num_seqs = kind.num_seqs,
+                   .sequence_rows = kind.num_seqs > 1 ? kind.num_drafted + 1 : 0});
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
                                      .num_logits = target_.num_logits(),
@@ -246,10 +245,13 @@ void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
 
 void DeviceRound::enqueue_draft_step(int32_t step, RoundKind kind) {
   const Drafting& by = of(kind.source);
-  if (step > 0) by.model->carry_on();
-  const int32_t num_rows = kind.num_seqs, first_output = step * num_rows;
+  const int32_t num_rows = kind.num_seqs, first_output = step * num_rows, rows_each = step == 0 ? 2 : 1;
+  if (step > 0) by.model->carry_on(num_rows);
   if (!has_begun(kind.source, step)) {
-    by.model->enqueue({.num_rows = step == 0 ? 2 * num_rows : num_rows, .num_outputs = num_rows, .num_seqs = num_rows},
+    by.model->enqueue({.num_rows = rows_each * num_rows,
+                       .num_outputs = num_rows,
+                       .num_seqs = num_rows,
+                       .sequence_rows = num_rows > 1 ? rows_each : 0},
                       first_output);
   }
   float* const logits = by.model->device_logits() + size_t(first_output) * by.model->num_logits();

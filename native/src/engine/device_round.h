@@ -51,28 +51,29 @@ class DeviceRound {
     Source source = Source::kDraft;        // kHead: its first pass has been started
   };
   // Valid until the next round. Throws PF_BUNDLE_CORRUPT if a model gave no numbers.
-  const RoundOutcome& run(const Chain& chain, const RoundSettings& settings, bool is_greedy);
+  const RoundOutcome& run(const Chain& chain, const RoundSettings& settings);
 
-  // A sequence's part in a round that others share: a chain by the draft model, or none.
+  // A sequence's part in a round that others share: a chain by the draft model or by a head, or none.
   struct Member {
     Chain chain;
-    RoundSettings settings;  // with is_greedy
+    RoundSettings settings;
   };
-  // How many sequences share a round at most.
-  int32_t most_sharing(int32_t num_drafted) const noexcept;
-  // The round of several, each with the bits that it has alone. All draft num_drafted tokens, for which they have
-  // slots; those that want fewer use no more. The outcome of each, with what run() says of it. The residual streams of
-  // member i are at rows i * (num_drafted + 1) and on.
+  // How many tokens each may draft of so many that share a round.
+  int32_t most_drafted(int32_t num_seqs) const noexcept;
+  // The round of several, each with the bits that it has alone. All draft num_drafted tokens from the same source, for
+  // which they have slots; those that want fewer use no more. A head's first pass has been started, over all of them in
+  // this order. The outcome of each, with what run() says of it. The residual streams of member i are at rows
+  // i * (num_drafted + 1) and on.
   std::span<const RoundOutcome> run_shared(std::span<const Member> members, int32_t num_drafted);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
   bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
   // A round whose chain is a tree: the likeliest num_drafted paths of up to num_levels tokens.
-  const RoundOutcome& run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings, bool is_greedy);
+  const RoundOutcome& run_tree(const Chain& chain, int32_t num_levels, const RoundSettings& settings);
 
   // Verifies drafted tokens after a sequence of num_tokens: the outcome has what each row chooses, and its
   // log-probability. The other rules of run() are this one's too.
-  const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings, bool is_greedy);
+  const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings);
 
  private:
   // A model that drafts in rounds.

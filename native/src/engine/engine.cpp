@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "base/cores.h"
 #include "base/pass_limits.h"
 #include "base/platform/text.h"
 #include "base/status.h"
-#include "bundle/bundle_files.h"
 #include "device/cuda_library.h"
-#include "draft/make_head_drafter.h"
+#include "engine/load_progress.h"
 #include "engine/memory_plan.h"
 #include "engine/options.h"
 #include "instruction_set.h"
+#include "model/provider_kernels.h"
 #include "sampling/sampling_options.h"
 
 namespace pilotfish {
@@ -24,6 +23,7 @@ namespace {
 pf_engine_options resolved(pf_engine_options options) {
   check_options(options);
   instruction_set();  // a wrong choice in the environment shows here instead of in the first pass
+  if (options.device == PF_DEVICE_CUDA) refuses_provider_kernels();  // so does this one
   if (options.num_threads == 0) options.num_threads = num_usable_cores();
   return options;
 }
@@ -58,6 +58,8 @@ Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
       sampler(num_ids) {
   proposals.reserve(max_together(options));
   members.reserve(max_together(options));
+  head_begins.reserve(max_together(options));
+  sharers.reserve(max_together(options));
   for (Draft& draft : drafts) {
     if (options.acceptance != PF_ACCEPT_REJECTION) break;
     draft.distributions.resize(options.max_draft_tokens);
@@ -68,19 +70,20 @@ Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
 
 // Braces, for they say in which order: options are refused before the bundle is looked at.
 Engine::Engine(const std::filesystem::path& bundle, const pf_engine_options& options)
-    : Engine{resolved(options), read_manifest(bundle)} {}
+    : Engine{resolved(options), read_manifest(bundle), LoadProgress(options)} {}
 
-Engine::Engine(const pf_engine_options& asked, Manifest manifest)
+Engine::Engine(const pf_engine_options& asked, Manifest manifest, LoadProgress&& progress)
     : device_(open_device(asked)),
       plan_(plan_on(device_, manifest, asked)),
       options_(planned(asked, plan_)),
+      bundle_hash_(manifest.sha256),
       num_ids_(std::min(manifest.tokenizer_size, manifest.target.vocab_size)),
       eos_ids_(manifest.eos_ids),
       blocks_(plan_.num_blocks),
-      prefix_cache_(blocks_, plan_.block_size, manifest.head && manifest.head->has_layer() ? 1 : 0),
+      prefix_tree_(blocks_, plan_.block_size, manifest.head && manifest.head->has_layer() ? 1 : 0),
       workspace_(num_ids_, options_) {
-  check_file(manifest.folder, manifest.tokenizer);
-  load_models(manifest);
+  progress.expect(manifest);
+  load_models(manifest, progress);
   if (device_) {
     device_round_.emplace(device_, *target_, RoundModel{draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr},
                           head_drafter_ ? head_drafter_->step() : RoundModel{}, num_ids_);
@@ -90,48 +93,19 @@ Engine::Engine(const pf_engine_options& asked, Manifest manifest)
     store_.emplace(platform::path_of_text(options_.lookup_store), manifest.tokenizer.sha256, num_ids_,
                    options_.lookup_store_bytes);
   }
-  costs_ = find_costs(manifest);
-  if (device_round_) rehearse_rounds();
+  costs_ = find_costs(manifest, progress);
+  constexpr int32_t kFirstChunk = 16;
+  constexpr double kMillisecond = 1e-3;
+  prompt_pace_.emplace(kMillisecond * options_.max_wait_ms, options_.prefill_chunk,
+                       costs_.verify.at(kFirstChunk, 0) / kFirstChunk);
+  if (!device_round_) return;
+  progress.tell(PF_LOAD_RECORDING);
+  rehearse_rounds();
 }
 
 bool Engine::chooses_on_device(const pf_generate_options& options) const noexcept {
   const bool may_draw = options_.acceptance == PF_ACCEPT_REJECTION && !is_greedy(options);
   return device_round_ && !needs_host(options) && !may_draw;
-}
-
-void Engine::load_models(const Manifest& manifest) {
-  const std::shared_ptr<const Ort> ort = Ort::open(options_.ort_library);
-  const ModelLimits limits{.num_threads = options_.num_threads,
-                           .max_rows = std::max(options_.prefill_chunk, options_.max_draft_tokens + 1),
-                           .max_outputs = options_.max_draft_tokens + 1,
-                           .max_hidden = 0,
-                           .max_context = plan_.max_context,
-                           .num_blocks = plan_.num_blocks,
-                           .block_size = plan_.block_size};
-  ModelLimits shared_limits = limits;  // of models whose passes requests share
-  shared_limits.max_outputs = max_verified_rows(options_);
-  shared_limits.max_rows = std::max(limits.max_rows, shared_limits.max_outputs);
-  shared_limits.max_seqs = max_together(options_);
-  ModelLimits drafting_limits = shared_limits;
-  drafting_limits.max_outputs = max_drafted_rows(options_);
-  drafting_limits.max_rows = std::max(limits.max_rows, max_rows_to_draft(options_));
-  ModelLimits head_limits = drafting_limits;
-  head_limits.max_seqs = max_together_on_host(options_);
-  ModelLimits target_limits = shared_limits;
-  target_limits.max_hidden = max_hidden_rows(manifest, options_);
-  target_ = std::make_unique<Model>(ort, device_, manifest.folder, manifest.target, target_limits);
-  if (manifest.head) {
-    head_ = std::make_unique<Head>(ort, device_, manifest.folder, *manifest.head, *target_, options_.num_threads);
-    head_drafter_ = make_head_drafter(*head_, manifest.target.hidden_size, num_ids_, head_limits);
-    head_->end_load();
-  }
-  target_->end_load();
-  if (!manifest.draft) return;
-  draft_ = std::make_unique<Model>(ort, device_, manifest.folder, *manifest.draft, drafting_limits);
-  draft_->end_load();
-  if (device_) likely_rows_.emplace(device_, draft_->num_logits(), DeviceRound::num_choices(*draft_, num_ids_));
-  draft_rows_.emplace(*draft_, options_.prefill_chunk, likely_rows_ ? &*likely_rows_ : nullptr);
-  drafter_.emplace(*draft_rows_, num_ids_, max_together(options_));
 }
 
 pf_engine_info Engine::plan(const std::filesystem::path& bundle, const pf_engine_options& options) {
@@ -149,51 +123,40 @@ pf_engine_info Engine::info() const {
   const std::lock_guard lock(mutex_);
   pf_engine_info info = plan_;
   info.num_free_blocks = blocks_.num_available();
-  info.num_retained_blocks = num_retained_blocks();
+  info.num_retained_blocks = prefix_tree_.num_unshared();
   info.is_calibrated = costs_.is_measured ? 1 : 0;
   return info;
 }
 
 void Engine::check() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::span<const int32_t>> tables;
+  std::vector<int32_t> retained;
+  prefix_tree_.append_blocks(retained);
+  std::vector<std::span<const int32_t>> tables{retained};
   for (const Sequence* sequence : sequences_) tables.push_back(sequence->block_table());
-  prefix_cache_.append_tables(tables);
   blocks_.check(tables);
 }
 
-int32_t Engine::num_retained_blocks() const {
-  std::vector<std::span<const int32_t>> tables;
-  prefix_cache_.append_tables(tables);
-  std::set<int32_t> retained;
-  for (const auto table : tables) retained.insert(table.begin(), table.end());
-  for (const Sequence* sequence : sequences_) {
-    for (const int32_t block_id : sequence->block_table()) retained.erase(block_id);
-  }
-  return static_cast<int32_t>(retained.size());
-}
-
-CachedPrefix Engine::adopt(std::span<const int32_t> prompt, int32_t max_tokens) {
-  PrefixCache::Adopted adopted = prefix_cache_.adopt(prompt, num_blocks_for(max_tokens, kBlockSize));
-  if (adopted.copy) {
-    target_->cache().copy(adopted.copy->from, adopted.copy->to);
-    if (draft_) draft_->cache().copy(adopted.copy->from, adopted.copy->to);
-    if (KvCache* const cache = head_cache()) cache->copy(adopted.copy->from, adopted.copy->to);
+CachedPrefix Engine::adopt(const PrefixTree::Match& prefix, int32_t max_tokens, int32_t num_own) {
+  PrefixTree::Adopted adopted = prefix_tree_.adopt(prefix, num_blocks_for(max_tokens, kBlockSize), num_own);
+  for (const PrefixTree::BlockCopy& copy : adopted.copies) {
+    target_->cache().copy(copy.from, copy.to);
+    if (draft_) draft_->cache().copy(copy.from, copy.to);
+    if (KvCache* const cache = head_cache()) cache->copy(copy.from, copy.to);
   }
   return std::move(adopted.prefix);
 }
 
-Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens, std::span<const int32_t> prompt)
-    : Sequence(engine.blocks_, kBlockSize, max_tokens, engine.adopt(prompt, max_tokens)), engine_(engine) {
+Engine::OpenSequence::OpenSequence(Engine& engine, int32_t max_tokens, const PrefixTree::Match& prefix, int32_t num_own)
+    : Sequence(engine.blocks_, kBlockSize, max_tokens, engine.adopt(prefix, max_tokens, num_own)), engine_(engine) {
   engine.sequences_.push_back(this);
 }
 
 Engine::OpenSequence::~OpenSequence() { std::erase(engine_.sequences_, this); }
 
-void Engine::OpenSequence::retain(std::vector<int32_t> tokens) noexcept {
-  tokens.resize(num_target_tokens());  // never longer, so nothing is allocated
-  CachedPrefix ended = hand_over();
-  if (!tokens.empty()) engine_.prefix_cache_.retain(std::move(tokens), std::move(ended));
+void Engine::OpenSequence::retain(std::span<const int32_t> tokens) noexcept {
+  const std::span<const int32_t> cached = tokens.first(num_target_tokens());
+  engine_.prefix_tree_.retain(cached, hand_over());
 }
 
 Model& Engine::model(int32_t which) {
@@ -220,7 +183,7 @@ void Engine::compute_logits(int32_t which, std::span<const int32_t> ids, float* 
   const auto num_tokens = static_cast<int32_t>(std::min<size_t>(ids.size(), std::numeric_limits<int32_t>::max()));
   const int32_t limit = std::min(plan_.max_context, chosen.max_positions());
   if (num_tokens > limit) fail(PF_CONTEXT_FULL, num_tokens, " token ids, the context holds ", limit);
-  OpenSequence sequence(*this, num_tokens, {});
+  OpenSequence sequence(*this, num_tokens);
   const Reservation room(sequence, num_tokens);
   const int32_t step = chosen.limits().max_outputs;
   const auto width = static_cast<size_t>(plan_.vocab_size);
@@ -254,7 +217,7 @@ void Engine::time_pass(int32_t which, int32_t num_rows, int32_t context, std::sp
     fail(PF_INVALID_ARGUMENT, "context is ", context, ", allowed are 0 to ", limit - num_rows, " before ", num_rows,
          " rows");
   }
-  OpenSequence sequence(*this, context + num_rows, {});
+  OpenSequence sequence(*this, context + num_rows);
   const Reservation room(sequence, context + num_rows);
   for (const int32_t block_id : sequence.block_table()) chosen.cache().fill(block_id);
   std::vector<int32_t> ids(num_rows);

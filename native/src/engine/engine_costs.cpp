@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/load_progress.h"
 #include "engine/options.h"
 #include "plan/calibration.h"
 
@@ -31,13 +32,14 @@ std::string key_of(const Manifest& manifest, const pf_engine_options& options, c
   std::ostringstream key;
   key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << device << "; "
       << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; " << max_verified_rows(options)
-      << " verified; chunks of " << options.prefill_chunk << "; context " << max_context;
+      << " verified; " << max_together(options) << " together; chunks of " << options.prefill_chunk << "; context "
+      << max_context;
   return key.str();
 }
 
 }  // namespace
 
-RoundCosts Engine::find_costs(const Manifest& manifest) {
+RoundCosts Engine::find_costs(const Manifest& manifest, LoadProgress& progress) {
   if (options_.calibration == PF_CALIBRATION_OFF || options_.max_draft_tokens == 0) {
     RoundCosts costs = RoundCosts::guess(manifest.target.pass_weight_bytes(),
                                          manifest.draft ? manifest.draft->pass_weight_bytes() : 0);
@@ -56,6 +58,7 @@ RoundCosts Engine::find_costs(const Manifest& manifest) {
     const auto has = [](const auto& source) { return static_cast<bool>(source); };
     if (kept && has(kept->draft) == has(manifest.draft) && has(kept->head) == has(manifest.head)) return *kept;
   }
+  progress.tell(PF_LOAD_MEASURING);
   RoundCosts costs = measure();
   keep_costs(file, costs);
   return costs;
@@ -68,7 +71,7 @@ void Engine::rehearse_rounds() {
   if (draft_) max_context = std::min(max_context, draft_->max_positions());
   const int32_t max_drafted = std::min(options_.max_draft_tokens, max_context - kTokens);
   if (max_drafted < 0) return;
-  OpenSequence sequence(*this, kTokens + max_drafted, {});
+  OpenSequence sequence(*this, kTokens + max_drafted);
   const Reservation room(sequence, kTokens + max_drafted);
   fill_caches(sequence);
   device_round_->rehearse(sequence.block_table(), max_drafted, head_drafter_ != nullptr);

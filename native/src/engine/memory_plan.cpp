@@ -18,8 +18,9 @@ namespace {
 
 constexpr int32_t kDefaultContext = 4096;
 constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
-constexpr uint64_t kRuntimeBytes = uint64_t{48} << 20;  // ONNX Runtime's code and tables, sessions, this library
+constexpr uint64_t kRuntimeBytes = uint64_t{22} << 20;  // pages of ONNX Runtime and this library in use, sessions
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kHugePageBytes = 2 * kMiB;
 // Rows of a prompt's pass unless the caller says: what is fastest, and what is left of it where memory is scarce.
 constexpr int32_t kChunkOnCpu = 256, kChunkOnCuda = 512, kLeastChunk = 64;
 
@@ -31,12 +32,13 @@ uint64_t cache_bytes_per_token(const ModelEntry& model) {
   return num_bytes;
 }
 
-// Tensors alive at once in the widest layer of a pass: the residual stream before and after, attention's input and
-// output and the gated middle of the MLP, with as much again for their quantised copies and the arena's rounding.
+// Tensors in the widest layer of a pass: the residual stream before and after, attention's input and output and the
+// middle of the MLP, whole and gated. They are not all alive at once, which makes up for their quantised copies and the
+// arena's rounding: measured by samples/bench_memory.py.
 uint64_t pass_bytes(const ModelEntry& model, uint64_t num_rows, uint64_t num_outputs) {
   const uint64_t attention = uint64_t{2} * (model.num_heads + model.num_kv_heads) * model.head_dim;
   const uint64_t row = 2 * uint64_t(model.hidden_size) + attention + 3 * uint64_t(model.intermediate_size);
-  return 2 * sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
+  return sizeof(float) * num_rows * row + sizeof(float) * num_outputs * model.num_logits;
 }
 
 // What tokens are chosen with: the sampler's rows of scores and candidates, and a distribution, which is ids and
@@ -52,10 +54,11 @@ uint64_t choice_bytes(const Manifest& manifest, const pf_engine_options& options
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
-// Of a model or a head.
+// Of a model or a head. In host memory they are in whole huge pages.
 template <class Entry>
 uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
-  return options.device == PF_DEVICE_CUDA ? cuda_weight_bytes(entry) : entry.weights.num_bytes;
+  if (options.device == PF_DEVICE_CUDA) return cuda_weight_bytes(entry);
+  return (entry.weights.num_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
 }
 
 uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, int32_t max_context,
@@ -93,6 +96,7 @@ pf_engine_info constant_parts(const Manifest& manifest, const pf_engine_options&
   plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
   plan.head_weight_bytes = manifest.head ? weight_bytes(*manifest.head, options) : 0;
   plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
+  plan.program_bytes = on_cuda ? 0 : options.program_bytes;
   plan.free_device_memory = device ? device->free_bytes : 0;
   return plan;
 }
@@ -112,7 +116,7 @@ void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_
   plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
   plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
                      plan.draft_cache_bytes + plan.head_weight_bytes + plan.head_cache_bytes + plan.lookup_bytes +
-                     plan.activation_bytes + plan.runtime_bytes;
+                     plan.activation_bytes + plan.runtime_bytes + plan.program_bytes;
 }
 
 // The largest total that is allowed; 0: no limit. What is free was read when the context was there.
@@ -188,6 +192,7 @@ std::string describe(const pf_engine_info& plan) {
   line("lookup", plan.lookup_bytes);
   line("activations", plan.activation_bytes);
   line("runtime", plan.runtime_bytes);
+  if (plan.program_bytes > 0) line("program", plan.program_bytes);
   line("total", plan.total_bytes);
   return table.str();
 }

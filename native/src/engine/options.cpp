@@ -91,7 +91,9 @@ void check_options(const pf_engine_options& options) {
   check_range("prefill_chunk", options.prefill_chunk, 0, int32_t{PF_MOST_PREFILL_CHUNK});
   check_range("num_sequences", options.num_sequences, 1, int32_t{PF_MOST_SEQUENCES});
   check_range("calibration", options.calibration, int32_t{PF_CALIBRATION_OFF}, int32_t{PF_CALIBRATION_REFRESH});
+  check_range("verify_hashes", options.verify_hashes, int32_t{PF_VERIFY_ALWAYS}, int32_t{PF_VERIFY_NEVER});
   check_range("acceptance", options.acceptance, int32_t{PF_ACCEPT_EQUAL}, int32_t{PF_ACCEPT_REJECTION});
+  check_range("max_wait_ms", options.max_wait_ms, 0, int32_t{PF_MOST_WAIT_MS});
   if (options.draft_window != 0) {
     check_range("draft_window", options.draft_window, PF_LEAST_DRAFT_WINDOW, PF_MOST_CONTEXT);
   }

@@ -27,18 +27,21 @@ void take_part(const RoundOutcome& all, int32_t first_row, int32_t first_drafted
 
 }  // namespace
 
-int32_t DeviceRound::most_sharing(int32_t num_drafted) const noexcept {
-  return std::min(target_.limits().max_seqs, target_.limits().max_outputs / (num_drafted + 1));
+int32_t DeviceRound::most_drafted(int32_t num_seqs) const noexcept {
+  return target_.limits().max_outputs / num_seqs - 1;
 }
 
 std::span<const RoundOutcome> DeviceRound::run_shared(std::span<const Member> members, int32_t num_drafted) {
   const auto num_seqs = static_cast<int32_t>(members.size());
-  assert(num_seqs >= 2 && num_seqs <= most_sharing(num_drafted));
+  assert(num_seqs >= 2 && num_seqs <= target_.limits().max_seqs && num_drafted <= most_drafted(num_seqs));
   const bool gives_hidden = std::ranges::any_of(members, [](const Member& each) { return each.chain.gives_hidden; });
   const bool is_greedy = std::ranges::all_of(members, [](const Member& each) { return each.settings.is_greedy != 0; });
   set_inputs(members, num_drafted, gives_hidden);
-  const RoundOutcome& outcome =
-      run({.num_drafted = num_drafted, .is_greedy = is_greedy, .gives_hidden = gives_hidden, .num_seqs = num_seqs});
+  const RoundOutcome& outcome = run({.num_drafted = num_drafted,
+                                     .is_greedy = is_greedy,
+                                     .gives_hidden = gives_hidden,
+                                     .source = num_drafted > 0 ? members[0].chain.source : Source::kDraft,
+                                     .num_seqs = num_seqs});
   for (int32_t i = 0; i < num_seqs; ++i) {
     take_part(outcome, i * (num_drafted + 1), i * num_drafted, members[i].chain.num_drafted, outcomes_[i]);
   }
@@ -50,7 +53,7 @@ void DeviceRound::set_inputs(std::span<const Member> members, int32_t num_drafte
   const int32_t num_rows = static_cast<int32_t>(members.size()) * sequence_rows;
   for (size_t i = 0; i < members.size(); ++i) {
     const Chain& chain = members[i].chain;
-    assert(chain.num_drafted <= num_drafted && chain.source == Source::kDraft);
+    assert(chain.num_drafted <= num_drafted && (num_drafted == 0 || chain.source == members[0].chain.source));
     settings_[i] = at(chain, members[i].settings);
     const int32_t context = static_cast<int32_t>(chain.tokens.size()) - 1;
     const size_t first_row = i * sequence_rows;
@@ -66,7 +69,7 @@ void DeviceRound::set_inputs(std::span<const Member> members, int32_t num_drafte
                       .num_outputs = num_rows,
                       .num_hidden = gives_hidden ? num_rows : 0,
                       .sequences = std::span<const PassSequence>(sequences_).first(members.size())});
-  if (sequence_rows > 1) set_draft_inputs(members);
+  if (sequence_rows > 1 && members[0].chain.source == Source::kDraft) set_draft_inputs(members);
 }
 
 // Of the first pass, over the last two tokens of each (set_inputs() of a chain says why).

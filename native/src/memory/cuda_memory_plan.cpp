@@ -121,7 +121,7 @@ uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens, int32_t
   const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
   const uint64_t likely = uint64_t{kMaxRoundRows} * (1 + num_row_parts(max_logits)) * sizeof(LikelyRow);
   const int32_t num_recorded =
-      num_recorded_passes(max_draft_tokens, num_drafting) + most_shared_passes(max_seqs, manifest.draft ? 1 : 0);
+      num_recorded_passes(max_draft_tokens, num_drafting) + most_shared_passes(max_seqs, num_drafting);
   return kRecordedPassBytes * num_recorded + parts + tables + likely + kSmall;
 }
 

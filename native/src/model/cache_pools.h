@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,13 +30,20 @@ class CachePools {
   void copy_slot(std::span<const int32_t> block_table, int32_t from, int32_t to);
   void fill(int32_t block_id, int byte);
   void copy(int32_t from_block, int32_t to_block);
+  uint64_t block_bytes() const noexcept { return block_bytes_ * num_pools_; }
+  void read(std::span<const int32_t> blocks, const std::function<void(std::span<const std::byte>)>& take) const;
+  bool write(std::span<const int32_t> blocks, const std::function<void(std::span<std::byte>)>& give);
 
  private:
   void copy_rows(std::span<const int32_t> block_table, int32_t from, int32_t to, size_t first, size_t width);
   // Copies bytes of every pool, from offset to offset.
   void copy_bytes(size_t source, size_t target, size_t num_bytes);
 
+  // Whether the numbers of whole blocks are finite.
+  bool is_finite(std::span<const std::byte> blocks) const noexcept;
+
   const std::shared_ptr<CudaDevice> device_;
+  const CacheType type_;
   const int32_t num_heads_;
   const int32_t num_blocks_;
   const int32_t block_size_;

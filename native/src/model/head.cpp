@@ -20,21 +20,19 @@ ModelEntry step_entry(const HeadEntry& head) {
   return entry;
 }
 
-Head::Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
-           const HeadEntry& entry, const Model& target, int32_t num_threads)
+Head::Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const BundleSource& source,
+           const HeadEntry& entry, std::unique_ptr<WeightsFile> weights, const Model& target, int32_t num_threads)
     : ort_(std::move(ort)),
       device_(std::move(device)),
-      folder_(folder),
+      folder_(source.folder),
       entry_(entry),
       num_threads_(num_threads),
       target_(target),
       weights_(*ort_, device_,
-               {.folder = folder_,
-                .entry = entry_.weights,
-                .tensors = entry_.tensors,
-                .repacked_bytes = cuda_repacked_bytes(entry_)},
+               {.file = std::move(weights), .tensors = entry_.tensors, .repacked_bytes = cuda_repacked_bytes(entry_)},
                &target.weights()) {
-  for (const auto& [role, file] : entry_.graphs) graphs_[role] = read_graph(folder_, file, weights_of(entry_));
+  for (const auto& [role, file] : entry_.graphs) graphs_[role] = read_graph(source, file, weights_of(entry_));
+  weights_.wait();  // sessions run as soon as they are made
 }
 
 std::unique_ptr<Session> Head::open_session(std::string_view role, const CudaPassLimits& limits) const {

@@ -6,8 +6,10 @@
 #include <memory>
 #include <string_view>
 
+#include "bundle/bundle_files.h"
 #include "bundle/graph_places.h"
 #include "bundle/manifest.h"
+#include "bundle/weights_file.h"
 #include "device/cuda_device.h"
 #include "model/model.h"
 #include "model/ort.h"
@@ -21,10 +23,10 @@ ModelEntry step_entry(const HeadEntry& head);
 
 class Head {
  public:
-  // Reads and hashes the weights and the graphs. `target` has what they share and must outlive the head, which keeps
+  // Waits for the weights and reads the graphs. `target` has what they share and must outlive the head, which keeps
   // `ort` alive. `device` is the target's; nullptr on the CPU.
-  Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
-       const HeadEntry& entry, const Model& target, int32_t num_threads);
+  Head(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const BundleSource& source,
+       const HeadEntry& entry, std::unique_ptr<WeightsFile> weights, const Model& target, int32_t num_threads);
   Head(Head&&) = delete;
 
   const HeadEntry& entry() const noexcept { return entry_; }

@@ -59,4 +59,20 @@ void KvCache::copy(int32_t from_block, int32_t to_block) {
   for (CachePools& pools : pools_) pools.copy(from_block, to_block);
 }
 
+uint64_t KvCache::block_bytes() const noexcept {
+  uint64_t num_bytes = 0;
+  for (const CachePools& pools : pools_) num_bytes += pools.block_bytes();
+  return num_bytes;
+}
+
+void KvCache::read(std::span<const int32_t> blocks, const std::function<void(std::span<const std::byte>)>& take) const {
+  for (const CachePools& pools : pools_) pools.read(blocks, take);
+}
+
+bool KvCache::write(std::span<const int32_t> blocks, const std::function<void(std::span<std::byte>)>& give) {
+  bool all_are_finite = true;
+  for (CachePools& pools : pools_) all_are_finite = pools.write(blocks, give) && all_are_finite;
+  return all_are_finite;
+}
+
 }  // namespace pilotfish

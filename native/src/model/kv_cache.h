@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,14 @@ class KvCache {
   void fill(int32_t block_id);
   // Copies a block's keys and values of all layers.
   void copy(int32_t from_block, int32_t to_block);
+
+  // Bytes of a block in all layers, as a device keeps them.
+  uint64_t block_bytes() const noexcept;
+  // Gives `take` the bytes of whole blocks, in pieces whose sequence does not depend on where the blocks are: a layer's
+  // keys in all blocks, its values, and so on.
+  void read(std::span<const int32_t> blocks, const std::function<void(std::span<const std::byte>)>& take) const;
+  // The other way round. False if one of the numbers is infinite or not a number.
+  bool write(std::span<const int32_t> blocks, const std::function<void(std::span<std::byte>)>& give);
 
  private:
   std::vector<CachePools> pools_;  // of each shape

@@ -20,6 +20,14 @@ constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 
 int32_t most_blocks(const ModelLimits& limits) { return num_blocks_for(limits.max_context, limits.block_size); }
 
+// What a device is told of the rows of several sequences: in steps, so that few kinds of passes are recorded.
+int32_t bound_of_rows(std::span<const PassSequence> sequences) {
+  constexpr int32_t kStep = 8;
+  int32_t longest = 0;
+  for (const PassSequence& sequence : sequences) longest = std::max(longest, sequence.num_rows);
+  return sequences.size() < 2 ? 0 : (longest + kStep - 1) / kStep * kStep;
+}
+
 }  // namespace
 
 CudaPassLimits cuda_limits(const ModelLimits& limits) noexcept {
@@ -27,15 +35,14 @@ CudaPassLimits cuda_limits(const ModelLimits& limits) noexcept {
 }
 
 Model::Loaded Model::load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
-                          const std::filesystem::path& folder, const ModelEntry& entry, const ModelLimits& limits) {
-  auto weights = std::make_unique<Weights>(*ort, device,
-                                           Weights::File{.folder = folder,
-                                                         .entry = entry.weights,
-                                                         .tensors = entry.tensors,
-                                                         .repacked_bytes = cuda_repacked_bytes(entry)},
-                                           nullptr);
-  const PlacedGraph placed = read_graph(folder, entry.graph, weights_of(entry));
-  Session::Graph graph{.file = folder / entry.graph.file,
+                          const BundleSource& source, const ModelEntry& entry, std::unique_ptr<WeightsFile> file,
+                          const ModelLimits& limits) {
+  auto weights = std::make_unique<Weights>(
+      *ort, device,
+      Weights::Content{.file = std::move(file), .tensors = entry.tensors, .repacked_bytes = cuda_repacked_bytes(entry)},
+      nullptr);
+  const PlacedGraph placed = read_graph(source, entry.graph, weights_of(entry));
+  Session::Graph graph{.file = source.folder / entry.graph.file,
                        .placed = placed,
                        .initializers = {},
                        .num_threads = limits.num_threads,
@@ -76,9 +83,12 @@ Model::Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded)
   }
 }
 
-Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
-             const ModelEntry& entry, const ModelLimits& limits)
-    : Model(entry, limits, load(std::move(ort), std::move(device), folder, entry, limits)) {
+Model::Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const BundleSource& source,
+             const ModelEntry& entry, std::unique_ptr<WeightsFile> weights, const ModelLimits& limits)
+    : Model(entry, limits, load(std::move(ort), std::move(device), source, entry, std::move(weights), limits)) {}
+
+void Model::finish_load() {
+  weights_->wait();
   try_pass();
 }
 
@@ -115,6 +125,7 @@ RowPort Model::input(const char* name, ONNXTensorElementDataType type, const voi
 }
 
 void Model::bind(const PassShape& shape, int32_t first_output) {
+  session_->bound_sequence_rows(shape.sequence_rows);
   ids_.bind(shape.num_rows);
   positions_.bind(shape.num_rows);
   seq_starts_.bind(shape.num_seqs + 1);
@@ -130,9 +141,8 @@ void Model::bind(const PassShape& shape, int32_t first_output) {
   }
 }
 
-void Model::carry_on() {
-  constexpr std::array<int32_t, 1> kFirst{0};
-  if (features_) features_->in.take(0, features_->out, kFirst);
+void Model::carry_on(int32_t num_rows) {
+  if (features_) features_->in.take(0, features_->out, 0, num_rows);
 }
 
 void Model::carry_on(const int32_t* device_rows, int32_t num_rows) {
@@ -188,7 +198,8 @@ void Model::start(const Pass& pass) {
                         .num_outputs = pass.num_outputs,
                         .num_hidden = pass.num_hidden,
                         .is_causal = pass.tree_mask.empty(),
-                        .num_seqs = std::max<int32_t>(1, pass.sequences.size())};
+                        .num_seqs = std::max<int32_t>(1, pass.sequences.size()),
+                        .sequence_rows = bound_of_rows(pass.sequences)};
   bind(shape);
   set_inputs(pass);
   buffers_.upload();

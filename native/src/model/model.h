@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "bundle/bundle_files.h"
 #include "bundle/manifest.h"
+#include "bundle/weights_file.h"
 #include "device/cuda_device.h"
 #include "memory/float_rows.h"
 #include "model/hidden_rows.h"
@@ -38,7 +39,7 @@ struct Logits {
   const LikelyRow& likely_row(int32_t index) const { return likeliest[is_one_row ? 0 : index]; }
 };
 
-// The rows of one of the sequences of a pass.
+// The rows of one of the sequences of a pass. On a device, rows behind those of the last sequence are padding.
 struct PassSequence {
   int32_t num_rows;
   std::span<const int32_t> block_table;
@@ -73,10 +74,10 @@ CudaPassLimits cuda_limits(const ModelLimits& limits) noexcept;
 
 class Model {
  public:
-  // Reads and hashes the weights, builds the session and runs a pass through it. The model keeps `ort` alive, beside
-  // the other models. `device` is nullptr on the CPU.
-  Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const std::filesystem::path& folder,
-        const ModelEntry& entry, const ModelLimits& limits);
+  // Reads the graph and builds the session, while the weights may still be coming; finish_load() is to follow. The
+  // model keeps `ort` alive, beside the other models. `device` is nullptr on the CPU.
+  Model(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const BundleSource& source,
+        const ModelEntry& entry, std::unique_ptr<WeightsFile> weights, const ModelLimits& limits);
   // The step of a head that has a decoder layer (GRAPH.md), which must outlive it. Its rows have features() too.
   Model(const Head& head, const ModelLimits& limits);
   Model(Model&&) = delete;
@@ -94,13 +95,15 @@ class Model {
   // Of a head's step: a row's input beside its token, and what it leaves behind for the row after it, by output.
   FloatRows& features() noexcept { return features_->in; }
   const FloatRows& next_features() const noexcept { return features_->out; }
-  // Rows of the next pass go on from what outputs of the last one left behind: one from the first output, or from those
-  // whose numbers the device has. Nothing is done but for a step.
-  void carry_on();
+  // Rows of the next pass go on from what outputs of the last one left behind: from the first num_rows ones, or from
+  // those whose numbers the device has. Nothing is done but for a step.
+  void carry_on(int32_t num_rows);
   void carry_on(const int32_t* device_rows, int32_t num_rows);
 
   KvCache& cache() noexcept { return *cache_; }
   const Weights& weights() const noexcept { return *weights_; }
+  // Waits until the weights are there and checked, and runs a pass.
+  void finish_load();
   // Frees what only loading needed, once the head is loaded that shares its tensors.
   void end_load() { weights_->end_load(); }
 
@@ -129,8 +132,8 @@ class Model {
     std::unique_ptr<Session> session;
   };
 
-  static Loaded load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
-                     const std::filesystem::path& folder, const ModelEntry& entry, const ModelLimits& limits);
+  static Loaded load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const BundleSource& source,
+                     const ModelEntry& entry, std::unique_ptr<WeightsFile> weights, const ModelLimits& limits);
   Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded);
   RowPort input(const char* name, ONNXTensorElementDataType type, const void* host, int32_t max_rows,
                 int32_t num_columns = 0);

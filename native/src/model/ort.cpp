@@ -96,6 +96,8 @@ OrtSessionOptionsPtr Ort::session_options(int32_t num_threads) const {
   // A pattern is kept for every shape ever seen; passes have many shapes and few, short-lived tensors.
   check(ort_abi::DisableMemPattern(api_, raw));
   check(ort_abi::DisablePerSessionThreads(api_, raw));
+  // Sessions are made before their weights have been read: nothing may look at them until a pass does.
+  check(ort_abi::AddSessionConfigEntry(api_, raw, "session.disable_prepacking", "1"));
   check(register_operators(api_, raw, num_threads));
   return options;
 }
@@ -112,7 +114,7 @@ OrtSessionOptionsPtr Ort::cuda_session_options(int32_t device, void* stream, Ort
   const char* const placement = placement_api_ ? kRecordPlacement : "session.disable_cpu_ep_fallback";
   check(ort_abi::AddSessionConfigEntry(api_, raw, placement, "1"));
   append_cuda(raw, device, stream);
-  check(ort_abi::AddCustomOpDomain(api_, raw, domain));
+  if (domain) check(ort_abi::AddCustomOpDomain(api_, raw, domain));
   return options;
 }
 

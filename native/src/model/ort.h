@@ -50,8 +50,9 @@ class Ort {
 
   // Options that every session of this library has, with the operators of GRAPH.md on num_threads threads.
   OrtSessionOptionsPtr session_options(int32_t num_threads) const;
-  // The same for the CUDA provider, which runs everything on `stream`. The operators are those of `domain`. Throws
-  // PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a library.
+  // The same for the CUDA provider, which runs everything on `stream`; nullptr: one of its own. The operators are those
+  // of `domain`; nullptr: ONNX's alone. Throws PF_ORT_MISSING when this ONNX Runtime has no such provider or it lacks a
+  // library.
   OrtSessionOptionsPtr cuda_session_options(int32_t device, void* stream, OrtCustomOpDomain* domain) const;
   // Throws PF_ORT_MISSING as above.
   void check_cuda_provider(int32_t device) const;

@@ -5,8 +5,8 @@
 namespace pilotfish {
 
 RowGraph::RowGraph(const Head& head, std::string_view role, const std::vector<Port>& inputs,
-                   const std::vector<Port>& outputs, int32_t max_rows)
-    : session_(head.open_session(role, {.max_rows = max_rows, .max_blocks = 1, .block_size = 1})) {
+                   const std::vector<Port>& outputs, int32_t max_rows, int32_t inner_rows)
+    : session_(head.open_session(role, {.max_rows = max_rows * inner_rows, .max_blocks = 1, .block_size = 1})) {
   for (const Port& port : inputs) ports_.emplace_back(*session_, port.name, RowPort::Kind::kInput, port.rows);
   for (const Port& port : outputs) ports_.emplace_back(*session_, port.name, RowPort::Kind::kOutput, port.rows);
   const std::shared_ptr<CudaDevice>& device = session_->device();

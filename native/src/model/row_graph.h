@@ -22,9 +22,10 @@ class RowGraph {
     Port(std::string name, const FloatRows& rows) : Port(std::move(name), RowPort::Rows::of(rows)) {}
   };
 
-  // A graph that is not what the ports say fails here: a pass is run through it. All rows outlive it.
+  // A graph that is not what the ports say fails here: a pass is run through it. All rows outlive it. A value inside
+  // the graph has at most `inner_rows` rows for each row of the inputs.
   RowGraph(const Head& head, std::string_view role, const std::vector<Port>& inputs, const std::vector<Port>& outputs,
-           int32_t max_rows);
+           int32_t max_rows, int32_t inner_rows = 1);
   RowGraph(RowGraph&&) = default;
 
   // Runs the first num_rows rows of the inputs; on a device without waiting.

@@ -4,6 +4,7 @@
 
 #include "base/platform/text.h"
 #include "device/chain_lengths.h"
+#include "model/provider_kernels.h"
 
 namespace pilotfish {
 
@@ -11,6 +12,7 @@ Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> dev
     : ort_(std::move(ort)), device_(std::move(device)) {
   OrtSessionOptionsPtr options;
   if (device_) {
+    check_provider_kernels(*ort_, *device_, graph.placed, graph.file);
     operators_ = device_->create_operators(ort_->api(), graph.limits, *graph.repacked);
     options = ort_->cuda_session_options(device_->index(), device_->stream(), operators_->domain());
     run_options_ = ort_->unsynchronised_run();

@@ -22,6 +22,7 @@ struct PassShape {
   int32_t num_hidden = 0;
   bool is_causal = true;
   int32_t num_seqs = 1;
+  int32_t sequence_rows = 0;  // that none of several sequences has more of; 0: it is not known
 
   bool operator==(const PassShape&) const = default;
 };
@@ -54,6 +55,10 @@ class Session {
   OrtValuePtr tensor(void* data, size_t num_bytes, std::span<const int64_t> shape,
                      ONNXTensorElementDataType type) const;
 
+  // What passes from now on are told of their sequences (cuda_device.h: CudaOperators); nothing on the CPU.
+  void bound_sequence_rows(int32_t most_rows) noexcept {
+    if (operators_) operators_->bound_sequence_rows(most_rows);
+  }
   // Runs over what is bound; on a device without waiting.
   void run();
   // The same. On a device a pass of few rows whose shape occurs again is repeated from a recording: the same must be

@@ -35,16 +35,28 @@ int32_t SharedPass::add(const Pass& rows) {
   return first_output;
 }
 
+Pass SharedPass::pass() const noexcept {
+  return {.ids = ids_,
+          .positions = positions_,
+          .tree_mask = is_causal_ ? std::span<const uint64_t>() : masks_,
+          .block_table = {},
+          .context = 0,
+          .num_outputs = static_cast<int32_t>(output_rows_.size()),
+          .sequences = sequences_,
+          .output_rows = output_rows_};
+}
+
 Logits SharedPass::forward(Model& model, bool gives_hidden) {
-  return model.forward({.ids = ids_,
-                        .positions = positions_,
-                        .tree_mask = is_causal_ ? std::span<const uint64_t>() : masks_,
-                        .block_table = {},
-                        .context = 0,
-                        .num_outputs = static_cast<int32_t>(output_rows_.size()),
-                        .num_hidden = gives_hidden ? num_rows() : 0,
-                        .sequences = sequences_,
-                        .output_rows = output_rows_});
+  Pass rows = pass();
+  rows.num_hidden = gives_hidden ? num_rows() : 0;
+  return model.forward(rows);
+}
+
+void SharedPass::start(Model& model, int32_t num_rows) {
+  assert(is_causal_ && num_rows >= this->num_rows() && num_rows <= max_rows_);
+  ids_.resize(num_rows);
+  positions_.resize(num_rows);
+  model.start(pass());
 }
 
 void SharedPass::clear() noexcept {

@@ -21,9 +21,13 @@ class SharedPass {
   // Runs the rows and returns the logits of the outputs. With `gives_hidden` the model's hidden() are those of all
   // rows.
   Logits forward(Model& model, bool gives_hidden);
+  // The same on a device without waiting, filled up to num_rows rows by rows of no sequence.
+  void start(Model& model, int32_t num_rows);
   void clear() noexcept;
 
  private:
+  Pass pass() const noexcept;
+
   const int32_t max_rows_;
   const int32_t max_outputs_;
   const int32_t max_seqs_;

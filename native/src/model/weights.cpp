@@ -1,17 +1,27 @@
 #include "model/weights.h"
 
-#include "bundle/bundle_files.h"
-
 namespace pilotfish {
 
-Weights::Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, const File& file, const Weights* lender)
-    : device_(std::move(device)), data_(read_weights(file.folder, file.entry)) {
-  if (device_) repacked_ = device_->create_weights(file.repacked_bytes, lender ? lender->repacked_.get() : nullptr);
-  for (const TensorEntry& entry : file.tensors) tensors_.emplace(entry.name, tensor(ort, entry));
+Weights::Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, Content content, const Weights* lender)
+    : device_(std::move(device)), file_(std::move(content.file)) {
+  std::byte* const data = file_->data();
+  if (device_) {
+    wait();
+    repacked_ = device_->create_weights(content.repacked_bytes, lender ? lender->repacked_.get() : nullptr);
+  }
+  for (const TensorEntry& entry : content.tensors) {
+    tensors_.emplace(entry.name, tensor(ort, entry, data + entry.offset));
+  }
 }
 
-OrtValuePtr Weights::tensor(const Ort& ort, const TensorEntry& entry) {
-  std::byte* const data = data_->data() + entry.offset;
+void Weights::wait() {
+  if (!file_) return;
+  file_->wait();
+  data_.emplace(file_->take());
+  file_.reset();
+}
+
+OrtValuePtr Weights::tensor(const Ort& ort, const TensorEntry& entry, std::byte* data) {
   if (entry.type == TensorEntry::Type::kU8) {
     return ort.tensor(data, entry.num_bytes, entry.shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8);
   }

@@ -1,9 +1,9 @@
-// The tensors of a weights file as sessions get them. On the CPU they lie in one buffer; on a CUDA device those of f32
-// are copied there, and packed ones wait in host memory until the operators of a session have repacked them.
+// The tensors of a weights file as sessions get them. On the CPU they lie in one buffer, and sessions may be made while
+// it is still being filled; on a CUDA device those of f32 are copied there, and packed ones wait in host memory until
+// the operators of a session have repacked them.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +14,7 @@
 
 #include "base/pages.h"
 #include "bundle/manifest.h"
+#include "bundle/weights_file.h"
 #include "device/cuda_device.h"
 #include "model/ort.h"
 
@@ -21,17 +22,20 @@ namespace pilotfish {
 
 class Weights {
  public:
-  struct File {
-    const std::filesystem::path& folder;
-    const FileEntry& entry;
+  struct Content {
+    std::unique_ptr<WeightsFile> file;
     std::span<const TensorEntry> tensors;
     uint64_t repacked_bytes;  // on a device, at most
   };
 
-  // Reads and hashes the file. `device` is nullptr on the CPU. Tensors of `lender` that the same sessions read are not
-  // repacked again; it must outlive these weights, and not have ended its load before they have. nullptr: none.
-  Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, const File& file, const Weights* lender);
+  // Waits for the file on a device alone. `device` is nullptr on the CPU. Tensors of `lender` that the same sessions
+  // read are not repacked again; it must outlive these weights, and not have ended its load before they have. nullptr:
+  // none.
+  Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, Content content, const Weights* lender);
   Weights(Weights&&) = delete;
+
+  // Returns once the file was read and checked, and throws what WeightsFile::wait() throws. No session may run before.
+  void wait();
 
   // By its name in the manifest, which must be there.
   const OrtValue* find(std::string_view name) const { return tensors_.find(name)->second.get(); }
@@ -42,10 +46,11 @@ class Weights {
   void end_load();
 
  private:
-  OrtValuePtr tensor(const Ort& ort, const TensorEntry& entry);
+  OrtValuePtr tensor(const Ort& ort, const TensorEntry& entry, std::byte* data);
 
   const std::shared_ptr<CudaDevice> device_;
-  std::optional<Pages> data_;
+  std::unique_ptr<WeightsFile> file_;  // until wait() returns
+  std::optional<Pages> data_;          // from then on
   std::unique_ptr<CudaWeights> repacked_;
   std::vector<CudaMemory> device_tensors_;
   std::map<std::string, OrtValuePtr, std::less<>> tensors_;

@@ -177,12 +177,15 @@ RoundCosts measure_costs(const TimedPasses& passes) {
                    : up_to({1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48}, passes.most_verified);
   }
   Series verify(passes.verify, std::move(rows), passes.max_context);
+  std::optional<Series> together;
+  if (passes.together) together.emplace(passes.together, up_to({2, 4, 8}, passes.most_together), passes.max_context);
   std::optional<SourceSeries> draft, head;
   if (passes.draft) draft.emplace(*passes.draft, passes.max_context);
   if (passes.head) head.emplace(*passes.head, passes.max_context);
   // The sweeps alternate between the models, so that a slower moment falls on all of them.
   for (int i = 0; i < kMostSweeps; ++i) {
     verify.sweep();
+    if (together) together->sweep();
     if (draft) draft->sweep();
     if (head) head->sweep();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -191,6 +194,7 @@ RoundCosts measure_costs(const TimedPasses& passes) {
   RoundCosts costs{.verify = verify.finish(), .draft = {}, .head = {}, .is_measured = true};
   if (draft) costs.draft = draft->finish();
   if (head) costs.head = head->finish();
+  if (together) costs.together = together->finish();
   return costs;
 }
 
@@ -201,10 +205,12 @@ std::optional<RoundCosts> read_costs(const CalibrationFile& file) {
     if (!content) return std::nullopt;
     const Json json = Json::parse(*content);
     if (json.at("format") != kFormat || json.at("key") != file.key) return std::nullopt;
-    return RoundCosts{.verify = from_json(json.at("verify")),
-                      .draft = find_source(json, "draft"),
-                      .head = find_source(json, "head"),
-                      .is_measured = true};
+    return RoundCosts{
+        .verify = from_json(json.at("verify")),
+        .draft = find_source(json, "draft"),
+        .head = find_source(json, "head"),
+        .together = json.contains("together") ? std::optional(from_json(json.at("together"))) : std::nullopt,
+        .is_measured = true};
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -216,6 +222,7 @@ void keep_costs(const CalibrationFile& file, const RoundCosts& costs) noexcept {
     Json json{{"format", kFormat}, {"key", file.key}, {"verify", to_json(costs.verify)}};
     if (costs.draft) json["draft"] = to_json(*costs.draft);
     if (costs.head) json["head"] = to_json(*costs.head);
+    if (costs.together) json["together"] = to_json(*costs.together);
     write_file(file.path(), json.dump(1) + "\n");
   } catch (const std::exception&) {
     // A cache that cannot be kept costs the next load a second.

@@ -44,6 +44,8 @@ struct TimedPasses {
   TimedPass verify;
   int32_t most_verified;                    // rows
   std::vector<int32_t> verified_rows = {};  // that are measured, ascending to most_verified; empty: the usual ones
+  TimedPass together = {};                  // over one row of each of num_rows sequences; empty: none share passes
+  int32_t most_together = 1;                // sequences
   int32_t max_context;                      // rows included, of all models
   std::optional<TimedSource> draft, head;
 };

@@ -75,8 +75,8 @@ RoundPlan Controller::plan(const RoundState& state) noexcept {
   plain_seconds_ = verifying(1);
   most_drafted_ = state.most_drafted;
   rate_ = std::max(tokens_.mean() / cost_.mean(), 1.0f) / plain_seconds_;
-  if (!choice_.is_auto) {
-    planned_ = pinned_plan(state);
+  if (!choice_.is_auto || share_.chain) {
+    planned_ = share_.chain ? shared_plan(state) : pinned_plan(state);
     begin_draft(planned_, state);
     return planned_;
   }
@@ -151,7 +151,7 @@ Controller::Arm Controller::draft_arm(const SourceTrack& track, const RoundState
 Controller::Arm Controller::chain_arm(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
   const CatchUp catch_up = catching_up(track, state);
-  const float accepted = track.rates().mean(0);
+  const float accepted = track.right();
   Arm best{{}, 0};
   float tokens = 1;
   float path = 1;
@@ -200,6 +200,37 @@ RoundPlan Controller::pinned_plan(const RoundState& state) const noexcept {
   return plan;
 }
 
+// Where there is no room for a chain, none is drafted.
+RoundPlan Controller::shared_plan(const RoundState& state) const noexcept {
+  const SharedChain& chain = *share_.chain;
+  RoundPlan plan{.source = chain.source, .seconds = plain_seconds_};
+  const Reach& reach = state.reach(chain.source);
+  const SourceTrack* const track = find_track(chain.source);
+  if (track) plan.num_draft = std::max(std::min({chain.length, reach.num_levels, state.most_drafted}), 0);
+  if (plan.num_draft == 0) return plan;
+  plan.num_levels = plan.num_draft;
+  plan.reason = chain.is_probe ? RoundPlan::Reason::kProbe : RoundPlan::Reason::kBest;
+  float path = 1;
+  for (int32_t depth = 0; depth < plan.num_draft; ++depth) plan.tokens += path *= track->right();
+  plan.seconds =
+      verifying(1 + chain.length) + chaining(*track, reach, chain.length) + catching_up(*track, state).seconds;
+  return plan;
+}
+
+Sharer Controller::sharer(const RoundState& state) const noexcept {
+  const auto outlook = [&](Source source) -> std::optional<Sharer::Outlook> {
+    const SourceTrack* const track = find_track(source);
+    const Reach& reach = state.reach(source);
+    const int32_t most = std::min(reach.num_levels, state.most_drafted);
+    if (!track || !reach.is_shared || most < 1) return std::nullopt;
+    return Sharer::Outlook{track->right(), catching_up(*track, state).seconds, most, track->is_known()};
+  };
+  return {.draft = outlook(Source::kDraft),
+          .head = outlook(Source::kHead),
+          .num_remaining = state.num_remaining,
+          .context = state.num_tokens - 1};
+}
+
 // What is read for the first time is there for all rounds that are left.
 Controller::CatchUp Controller::catching_up(const SourceTrack& track, const RoundState& state) const noexcept {
   const Reach& reach = state.reach(track.source());
@@ -209,6 +240,7 @@ Controller::CatchUp Controller::catching_up(const SourceTrack& track, const Roun
 }
 
 double Controller::verifying(int32_t num_rows) const noexcept {
+  if (share_.chain) return costs_.verifying(share_.num_requests, num_rows, context_) / share_.num_requests;
   return part_of(costs_.verify, num_rows, share_.num_other_rows, context_, share_.num_requests);
 }
 
@@ -230,9 +262,11 @@ const SourceTrack* Controller::find_track(Source source) const noexcept {
 
 double Controller::record(const RoundResult& result) noexcept {
   const auto num_tokens = static_cast<float>(result.accepted.size() + 1);
-  const double verified = verifying(1 + static_cast<int32_t>(result.tree.size()));
-  double seconds = verified;
   const bool has_drafted = result.num_caught_up > 0;
+  // A chain has rows in a shared round whether or not all of it was wanted.
+  const bool is_shared = has_drafted && share_.chain;
+  const double verified = verifying(1 + (is_shared ? share_.chain->length : static_cast<int32_t>(result.tree.size())));
+  double seconds = verified;
   if (has_drafted) {
     SourceTrack& track = *find_track(planned_.source);
     const DraftCosts& costs = track.costs();
@@ -243,10 +277,18 @@ double Controller::record(const RoundResult& result) noexcept {
     }
     seconds += drafted;
     track.record_round(num_tokens - 1, (verified + drafted) / plain_seconds_);
+    if (choice_.fixes_chains) {
+      const auto num_right = static_cast<int32_t>(result.accepted.size());
+      track.record_chain(num_right, std::min(num_right + 1, static_cast<int32_t>(result.tree.size())));
+    }
     record_guesses(track.rates(), result);
   }
   const double cost = seconds / plain_seconds_;
-  credit_ = std::min(credit_ + (has_drafted ? num_tokens - cost : kEarned), kMostCredit);
+  if (has_drafted && planned_.reason == RoundPlan::Reason::kProbe && num_tokens > cost) {
+    find_track(planned_.source)->probe_again();
+  }
+  // Where all draft the same, SharedDrafting keeps the account.
+  if (!share_.chain) credit_ = std::min(credit_ + (has_drafted ? num_tokens - cost : kEarned), kMostCredit);
   tokens_.record(num_tokens);
   cost_.record(static_cast<float>(cost));
   return seconds;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "plan/draft_memory.h"
 #include "plan/draft_pace.h"
 #include "plan/round_costs.h"
+#include "plan/shared_drafting.h"
 #include "plan/source_track.h"
 
 namespace pilotfish {
@@ -41,15 +43,13 @@ struct Reach {
   bool is_shared = false;  // its passes, by all requests that draft with it
 };
 
-// What requests do alike that share a round of a device, which takes either all that draft or all that do not.
-enum class Company { kFree, kPlain, kDrafts };
-
 // A pass that verifies for several requests: how many, and what they have put into it or will at least.
 struct PassShare {
   int32_t num_requests = 1;
   int32_t num_other_rows = 0;
   int32_t most_rows = TokenTree::kMaxTokens + 1;  // that it has room for, of the request that plans
-  Company company = Company::kFree;
+  // What all draft that share a round of a device, where the request may choose; none: it chooses by itself.
+  std::optional<SharedChain> chain = {};
 };
 
 struct RoundState {
@@ -93,6 +93,8 @@ class Controller final : public DraftPace {
   void remember(DraftMemory& memory) const noexcept;
 
   RoundPlan plan(const RoundState& state) noexcept;
+  // What the request would bring into a shared round, for whoever decides what all draft.
+  Sharer sharer(const RoundState& state) const noexcept;
   // Of the planned round's source.
   const ConfidenceRates& rates() const noexcept { return find_track(planned_.source)->rates(); }
   int32_t num_continued(const TokenTree& tree, std::span<const int32_t> level) noexcept override;
@@ -125,13 +127,16 @@ class Controller final : public DraftPace {
   // Of the sources that run a model; `without` is what the round would do otherwise.
   Arm best_draft(const RoundState& state, const Arm& without) noexcept;
   RoundPlan pinned_plan(const RoundState& state) const noexcept;
+  // Of what all draft.
+  RoundPlan shared_plan(const RoundState& state) const noexcept;
   // What time is worth at first, as the tracks guess it.
   void guess_rate() noexcept;
   // What the rest of the round goes by, where a source is to draft.
   void begin_draft(const RoundPlan& plan, const RoundState& state) noexcept;
   CatchUp catching_up(const SourceTrack& track, const RoundState& state) const noexcept;
   // What a pass costs the request that has num_rows rows in it: an equal part of what it takes with one row of each,
-  // and all that further rows add. What time is worth to one of them is then what it is worth to all.
+  // and all that further rows add. What time is worth to one of them is then what it is worth to all. Where all have as
+  // many rows, it is an equal part of everything.
   double verifying(int32_t num_rows) const noexcept;
   // The same of a source's pass that num_sharing requests share; of those to come, all that draft in this round: one
   // that counted on drafting alone would never begin.
@@ -139,7 +144,7 @@ class Controller final : public DraftPace {
   int32_t num_sharing(const Reach& reach) const noexcept { return reach.is_shared ? share_.num_requests : 1; }
   // Of a chain, with a row a level.
   double chaining(const SourceTrack& track, const Reach& reach, int32_t length) const noexcept;
-  bool must_draft() const noexcept { return !choice_.plain || share_.company == Company::kDrafts; }
+  bool must_draft() const noexcept { return !choice_.plain; }
   // What the source's first pass costs.
   double begin_seconds(const SourceTrack& track, const RoundState& state) const noexcept;
   // Sorts the probabilities of paths.

@@ -64,6 +64,13 @@ double DraftCosts::drafting(int32_t num_behind, int32_t levels, int32_t width, i
   return begin.at(num_behind, context) + (num_passes > 0 ? num_passes * level.at(width, context) : 0);
 }
 
+// What attention to several contexts takes beyond that to one does not depend much on the rows that each has.
+double RoundCosts::verifying(int32_t num_sequences, int32_t rows_each, int32_t context) const noexcept {
+  const double seconds = verify.at(num_sequences * rows_each, context);
+  if (num_sequences == 1 || !together) return seconds;
+  return seconds + std::max(together->at(num_sequences, context) - verify.at(num_sequences, context), 0.0);
+}
+
 RoundCosts RoundCosts::guess(uint64_t target_pass_bytes, uint64_t draft_pass_bytes) {
   RoundCosts costs{.verify = guess_passes(target_pass_bytes), .draft = {}, .head = {}};
   if (draft_pass_bytes > 0) costs.draft = DraftCosts::guess(draft_pass_bytes);

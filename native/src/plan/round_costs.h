@@ -37,10 +37,14 @@ struct DraftCosts {
 struct RoundCosts {
   PassCosts verify;
   std::optional<DraftCosts> draft, head;  // none: the bundle has no such source
-  bool is_measured = false;               // false: guessed from the bytes of the weights
+  // Of the target, over one row of each of so many sequences; none: they take what as many rows of one take.
+  std::optional<PassCosts> together = {};
+  bool is_measured = false;  // false: guessed from the bytes of the weights
 
   // Of a source that runs a model.
   const std::optional<DraftCosts>& of(Source source) const noexcept { return source == Source::kHead ? head : draft; }
+  // A pass over rows_each rows of each of num_sequences sequences.
+  double verifying(int32_t num_sequences, int32_t rows_each, int32_t context) const noexcept;
 
   // Passes are to each other as the bytes that they read. 0 bytes: no draft model.
   static RoundCosts guess(uint64_t target_pass_bytes, uint64_t draft_pass_bytes);

@@ -10,8 +10,10 @@ constexpr float kGuessedRounds = 4;         // that the guess counts as much as
 constexpr int32_t kMostGuessed = 8;
 constexpr float kRememberedRounds = 20;
 
-constexpr double kTakeUp = 1.04;        // how much faster than plain an idle source must seem to be taken up again
-constexpr int32_t kProbeInterval = 24;  // rounds
+constexpr float kGuessedRight = 0.62f;      // of a chain's tokens, until some were seen
+constexpr float kGuessedTokens = 8;         // that the guess counts as much as
+constexpr float kRememberedChains = 32;     // rounds
+constexpr float kForgottenIdle = 1 / 40.f;  // of what is known, by a round that the source is not to draft
 
 }  // namespace
 
@@ -19,7 +21,9 @@ SourceTrack::SourceTrack(Source source, const DraftCosts& costs, const PassCosts
     : source_(source),
       costs_(&costs),
       accepted_(0, kGuessedRounds, kRememberedRounds),
-      cost_(1, kGuessedRounds, kRememberedRounds) {
+      cost_(1, kGuessedRounds, kRememberedRounds),
+      num_right_(kGuessedRight * kGuessedTokens),
+      num_tried_(kGuessedTokens) {
   const double plain = verify.at(1, context);
   double best_rate = 0;
   float tokens = 1;
@@ -39,6 +43,13 @@ void SourceTrack::record_round(float accepted, double cost) noexcept {
   accepted_.record(accepted);
   cost_.record(static_cast<float>(cost));
   rounds_without_ = 0;
+  num_rounds_ = std::min(num_rounds_ + 1, kKnownRounds);
+}
+
+void SourceTrack::record_chain(int32_t num_right, int32_t num_tried) noexcept {
+  const float kept = 1 - 1 / kRememberedChains;
+  num_right_ = num_right_ * kept + static_cast<float>(num_right);
+  num_tried_ = num_tried_ * kept + static_cast<float>(num_tried);
 }
 
 bool SourceTrack::is_worth(double speed) noexcept {
@@ -46,7 +57,12 @@ bool SourceTrack::is_worth(double speed) noexcept {
   return is_drafting_;
 }
 
+// What the source was worth counts the less the longer ago that was.
 bool SourceTrack::is_probe_due(bool is_affordable) noexcept {
+  if (num_tried_ > kGuessedTokens) {
+    num_right_ *= 1 - kForgottenIdle;
+    num_tried_ *= 1 - kForgottenIdle;
+  }
   if (++rounds_without_ < kProbeInterval || !is_affordable) return false;
   rounds_without_ = 0;
   return true;

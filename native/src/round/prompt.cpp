@@ -10,28 +10,35 @@
 
 namespace pilotfish {
 
-size_t Request::first_token(bool in_chunks) {
+size_t Request::first_token(bool in_chunks, int32_t most_rows) {
+  if (num_prefilled_ < 0) num_prefilled_ = speculation_.prefill_begin(*sequence_);
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  const int32_t chunk = engine_->options().prefill_chunk;
-  const int32_t num_cached = num_prefilled_ < 0 ? speculation_.prefill_begin(*sequence_) : num_prefilled_;
-  const int32_t end = in_chunks ? std::min(num_cached + chunk, num_tokens) : num_tokens;
-  Reservation room(*sequence_, end);
+  size_t num_emitted = 0;
+  do {
+    num_emitted = run_chunk(std::min(num_prefilled_ + most_rows, num_tokens));
+  } while (!in_chunks && finish_ == PF_FINISH_NONE && num_prefilled_ < num_tokens);
+  return num_emitted;
+}
+
+// Of the prompt, up to token `end`. What was run stays, whatever becomes of the rest.
+size_t Request::run_chunk(int32_t end) {
+  Reservation room(*sequence_, std::max(end, sequence_->num_target_tokens()));
   std::optional<Logits> logits;
   {
     const Timer timer(stats_.prefill_seconds);
     std::optional<HiddenReader> reader;
     if (speculation_.reads_hidden()) reader = speculation_.hidden_reader(tokens_, sequence_->block_table());
-    logits = pilotfish::prefill(engine_->target(), sequence_->block_table(), std::span(tokens_).first(end), num_cached,
-                                chunk, cancelled_, reader ? &*reader : nullptr);
+    logits = pilotfish::prefill(engine_->target(), sequence_->block_table(), std::span(tokens_).first(end),
+                                num_prefilled_, end - num_prefilled_, cancelled_, reader ? &*reader : nullptr);
   }
   if (!logits) {
     finish_ = PF_FINISH_CANCELLED;
     return 0;
   }
-  stats_.num_prefilled_target += end - num_cached;
+  stats_.num_prefilled_target += end - num_prefilled_;
   num_prefilled_ = end;
-  const size_t num_emitted = end == num_tokens ? emit_first(*logits, 0) : 0;
-  room.commit(end, sequence_->num_draft_tokens());
+  const size_t num_emitted = end == static_cast<int32_t>(tokens_.size()) ? emit_first(*logits, 0) : 0;
+  room.commit(std::max(end, sequence_->num_target_tokens()), sequence_->num_draft_tokens());
   return num_emitted;
 }
 

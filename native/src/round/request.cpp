@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/pass_limits.h"
 #include "base/status.h"
 #include "sampling/sampling_options.h"
 
@@ -40,23 +41,31 @@ Request::Request(std::shared_ptr<Engine> engine, std::span<const int32_t> ids, c
   stats_.lossy = typical_.epsilon > 0 ? 1 : 0;
   stats_.num_prompt_tokens = static_cast<int32_t>(ids.size());
   const std::lock_guard lock(engine_->mutex());
-  // Rows of rejected siblings need slots too, where the context has them.
-  const int32_t max_slots =
-      std::min(max_context, max_tokens_ + speculation_.max_slots() - speculation_.limits().max_depth);
+  // Rows of rejected siblings need slots too, where the context has them; and rows that a device's round has for all
+  // who share it, whatever the output of this one still needs.
+  const bool shares_chains = device_settings_ && max_together(engine_->options()) > 1;
+  const TreeLimits limits = speculation_.limits();
+  const int32_t num_more = std::max(speculation_.max_slots() - limits.max_depth, shares_chains ? limits.max_tokens : 0);
+  const int32_t max_slots = std::min(max_context, max_tokens_ + num_more);
   // The last token of the prompt always runs: its logits are needed. An echo needs those of all.
   const bool adopts = reuses_prefix_ && !echoes_;
-  sequence_.emplace(*engine_, max_slots, std::span(tokens_).first(adopts ? tokens_.size() - 1 : 0));
+  const PrefixTree::Match prefix = engine_->find_prefix(std::span(tokens_).first(adopts ? tokens_.size() - 1 : 0));
+  sequence_.emplace(*engine_, max_slots, prefix, speculation_.num_own_blocks(prefix));
   speculation_.adopt(*sequence_);
 }
 
+// What is committed is right, also of a request that was cancelled or has failed; a head's state is not known then.
 Request::~Request() {
   const std::lock_guard lock(engine_->mutex());
   room_.reset();
   if (sequence_) speculation_.remember();
   if (!failed_) engine_->remember(std::span<const int32_t>(tokens_).subspan(stats_.num_prompt_tokens));
-  if (sequence_ && reuses_prefix_ && !failed_) {
-    sequence_->set_num_head_tokens(speculation_.num_head_retained(*sequence_));
-    sequence_->retain(std::move(tokens_));
+  if (sequence_ && reuses_prefix_) {
+    if (!failed_) {
+      guard([&] { speculation_.end_head(tokens_, sequence_->block_table()); });
+      sequence_->set_num_head_tokens(speculation_.num_head_retained(*sequence_));
+    }
+    sequence_->retain(tokens_);
   }
   sequence_.reset();
 }

@@ -35,8 +35,8 @@ class Request {
   //
   // `draft` is the one of the workspace's to use.
   void begin(std::span<pf_token> tokens_out, int32_t draft);
-  // Runs the prompt, if it has not run yet; one chunk of it with `in_chunks`.
-  void prefill(bool in_chunks);
+  // Runs the prompt, if it has not run yet, most_rows tokens of it a pass; one pass with `in_chunks`.
+  void prefill(bool in_chunks, int32_t most_rows);
   void plan(const PassShare& share);
   // Once more, where others that share the round planned otherwise.
   void replan(const PassShare& share);
@@ -57,23 +57,27 @@ class Request {
     double seconds;
   };
   void verify(const Verified& pass);
-  // In place of a pass of the host's, where the device chooses the tokens: in a round of the request's own, or in one
-  // that others share.
-  void verify_on_device();
   struct DeviceVerified {
     const RoundOutcome& outcome;
     int32_t first_row;    // of the round's hidden rows
     int32_t num_sharing;  // requests
+    int32_t most;         // tokens that each drafted
+    double seconds;       // from the first pass of a head on
   };
-  void verify_on_device(const DeviceVerified& shared);
+  // In place of a pass of the host's, where the device chooses the tokens: in a round of the request's own, or in one
+  // that it has `shared` with others.
+  void verify_on_device(const DeviceVerified* shared = nullptr);
   // Of a round that others can share: tokens that it drafts, and those that it has room for, which others may need;
   // nothing where the device takes it by itself.
   struct ChainToShare {
+    Source source;
     int32_t num_drafted;
     int32_t most;
   };
   std::optional<ChainToShare> chain_to_share() const noexcept;
-  DeviceRound::Member member_of_round() const noexcept;
+  // With no more than `most` drafted tokens; and what a head's first pass reads of it.
+  DeviceRound::Member member_of_round(int32_t most) const noexcept;
+  HeadBegin head_begin() noexcept { return speculation_.head_begin(round_so_far()); }
   void accept();
   void emit();
 
@@ -81,10 +85,10 @@ class Request {
   bool has_drafted() const noexcept { return stage_ == Stage::kDrafted; }
   TreePass rows_to_verify() const noexcept { return TreePass::of(tokens_.back(), drafted().tree); }
   int32_t num_rows_to_verify() const noexcept { return drafted().tree.size() + 1; }
-  // Of a planned round of a device that others may share: whether it drafts, where that was its choice; and whether
-  // that is to see if it pays.
-  std::optional<bool> chose_to_draft() const noexcept;
-  bool tries() const noexcept { return speculation_.decision().reason == RoundPlan::Reason::kProbe; }
+  // Of a planned round of a device that others may share: what the request brings into it, where all of them decide
+  // together what they draft; and whether it drafts nothing in any case.
+  const Sharer* sharer() const noexcept;
+  bool is_plain_on_device() const noexcept;
   // Of a planned round, before it has drafted.
   int32_t num_rows_expected() const noexcept {
     return stage_ == Stage::kPlanned ? speculation_.num_rows_expected() : 0;
@@ -144,7 +148,8 @@ class Request {
   void cancel_step();
 
   // Of a prompt.
-  size_t first_token(bool in_chunks);
+  size_t first_token(bool in_chunks, int32_t most_rows);
+  size_t run_chunk(int32_t end);
   size_t echo_prompt();
   // Logits [num_rows] of the prompt's tokens after the first num_cached.
   Logits run_prompt(int32_t num_cached, int32_t num_rows);
@@ -171,9 +176,12 @@ class Request {
   bool drafts_on_device() const noexcept;
   bool grows_on_device() const noexcept;
   DeviceRound::Chain planned_chain() const noexcept;
-  void count_seconds(const RoundOutcome& outcome);
+  // By the device's clock. A head's first pass was started before that was read: of the `seconds` that the host has
+  // waited from there on, all that the verification has not taken went into the draft.
+  void count_seconds(const RoundOutcome& outcome, Source source, double seconds);
   Verdict draft_and_verify_on_device();
   Verdict verify_drafted_on_device();
+  Verdict take_part_of(const DeviceVerified& shared);
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;

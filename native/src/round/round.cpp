@@ -32,38 +32,51 @@ class Round {
     if (request.runs_prompt_next() && num_prompts_++ > 0 && num_drafting_ > 0) return request.skip_step();
     attempt(step, [&] {
       request.begin(step.tokens_out, static_cast<int32_t>(&step - steps_.data()));
-      request.prefill(step.in_chunks);
+      PromptPace& pace = engine_.prompt_pace();
+      const bool holds_up = num_drafting_ > 0 && pace.is_bound();
+      const pf_stats before = request.stats();
+      request.prefill(step.in_chunks, holds_up ? pace.num_rows() : engine_.options().prefill_chunk);
+      const int32_t num_rows = request.stats().num_prefilled_target - before.num_prefilled_target;
+      if (holds_up && num_rows > 0) pace.record(num_rows, request.stats().prefill_seconds - before.prefill_seconds);
     });
   }
 
   // A row of each request that is still to plan will be in the pass at least.
   void plan(Step& step) {
     if (!step.request->shares_rounds()) return attempt(step, [&] { step.request->plan({}); });
-    const PassShare share = share_beside(num_rows_ + num_left_);
+    PassShare share = share_beside(num_rows_ + num_left_);
+    if (decides_together()) share.chain = SharedChain{};  // until all have said what they would bring
     attempt(step, [&] { step.request->plan(share); });
     const int32_t num_rows = step.request->num_rows_expected();
     const bool is_full = num_rows_ + num_rows > max_verified_rows(engine_.options());
     num_rows_ = (is_full ? 0 : num_rows_) + num_rows;
   }
 
-  // A round that a device shares is of those that draft or of those that do not: requests that may do either do what
-  // most of them planned, and all try what one of them tries.
+  // Requests that may draft or not, and share a device's rounds, draft all the same or nothing.
   void agree() {
-    if (!engine_.device_round()) return;
-    int32_t num_free = 0, num_for_it = 0;
-    bool is_tried = false;
-    for (const Step& step : steps_) {
-      const std::optional<bool> drafts = step.request->chose_to_draft();
-      num_free += drafts ? 1 : 0;
-      num_for_it += drafts.value_or(false) ? 1 : 0;
-      is_tried = is_tried || (drafts.value_or(false) && step.request->tries());
-    }
-    if (num_for_it == 0 || num_for_it == num_free) return;
-    const bool all_draft = is_tried || 2 * num_for_it >= num_free;
-    const PassShare share = share_beside(num_sharing_ - 1, all_draft ? Company::kDrafts : Company::kPlain);
+    if (!decides_together()) return;
+    std::vector<Sharer>& sharers = engine_.workspace().sharers;
+    sharers.clear();
+    int32_t num_plain = 0;
     for (Step& step : steps_) {
-      if (step.request->chose_to_draft().value_or(all_draft) == all_draft) continue;
-      attempt(step, [&] { step.request->replan(share); });
+      const Sharer* const sharer = step.request->sharer();
+      num_plain += !sharer && step.request->is_plain_on_device() ? 1 : 0;
+      if (!sharer) continue;
+      sharers.push_back(*sharer);
+      agreed_[num_agreed_++] = &step;
+    }
+    if (sharers.empty()) return;
+    const int32_t most_rows = max_verified_rows(engine_.options());
+    const SharedChain chain = engine_.shared_drafting().plan(engine_.costs(), sharers, num_plain, most_rows);
+    if (chain.length == 0) return;
+    const auto num_sharers = static_cast<int32_t>(sharers.size());
+    const int32_t num_other_rows = (num_sharers - 1) * (1 + chain.length);
+    const PassShare share{.num_requests = num_sharers,
+                          .num_other_rows = num_other_rows,
+                          .most_rows = most_rows - num_other_rows,
+                          .chain = chain};
+    for (Step* const step : std::span(agreed_).first(num_agreed_)) {
+      attempt(*step, [&] { step->request->replan(share); });
     }
   }
 
@@ -103,6 +116,14 @@ class Round {
     for (Step* const step : verified()) attempt(*step, [&] { step->request->emit(); });
   }
 
+  // What it came to that all drafted the same.
+  void settle() {
+    if (num_agreed_ == 0) return;
+    size_t num_tokens = 0;
+    for (const Step* const step : std::span(agreed_).first(num_agreed_)) num_tokens += step->request->num_written();
+    engine_.shared_drafting().record(static_cast<int32_t>(num_tokens));
+  }
+
   void report() const {
     for (Step& step : steps_) {
       if (step.status != PF_OK) continue;
@@ -112,13 +133,13 @@ class Round {
   }
 
  private:
-  PassShare share_beside(int32_t num_other_rows, Company company = Company::kFree) const noexcept {
+  PassShare share_beside(int32_t num_other_rows) const noexcept {
     return {.num_requests = std::max(num_sharing_, 1),
             .num_other_rows = num_other_rows,
-            .most_rows = max_verified_rows(engine_.options()) - num_other_rows,
-            .company = company};
+            .most_rows = max_verified_rows(engine_.options()) - num_other_rows};
   }
 
+  bool decides_together() const noexcept { return engine_.device_round() && num_sharing_ > 1; }
   static bool shares(const Step& step) { return step.request->drafts_next() && step.request->shares_rounds(); }
 
   template <typename Body>
@@ -171,7 +192,8 @@ class Round {
   }
 
   // Whoever shares a round of the device with `first`, or comes before it: all that draft nothing, or all that draft
-  // and have room for the longest of their chains. Where they are more than one has room for, each has about as many.
+  // from its source and have room for the longest of their chains. A round has no more rows for one than for another,
+  // and where those do not suffice, all have shorter chains: that is sooner done than several rounds.
   void gather_alike(Step& first) {
     const auto chain_of = [](const Step& step) {
       return step.request->has_drafted() ? step.request->chain_to_share() : std::nullopt;
@@ -179,21 +201,19 @@ class Round {
     const auto own = chain_of(first);
     if (!own) return static_cast<void>(verified_[num_verified_++] = &first);
     const auto is_alike = [&](const auto& chain) {
-      return chain && (chain->num_drafted > 0) == (own->num_drafted > 0);
+      return chain && chain->source == own->source && (chain->num_drafted > 0) == (own->num_drafted > 0);
     };
-    num_chained_ = 0;
+    int32_t num_alike = 0, longest = 0;
     for (const Step& step : steps_) {
-      if (const auto chain = chain_of(step); is_alike(chain)) num_chained_ = std::max(num_chained_, chain->num_drafted);
-    }
-    const auto can_join = [&](const Step& step) {
       const auto chain = chain_of(step);
-      return is_alike(chain) && chain->most >= num_chained_;
-    };
-    const auto num_alike = size_t(std::ranges::count_if(steps_, can_join));
-    const auto most = size_t(std::max(engine_.device_round()->most_sharing(num_chained_), 1));
-    const size_t num_rounds = (num_alike + most - 1) / most, wanted = (num_alike + num_rounds - 1) / num_rounds;
-    for (Step* step = &first; num_verified_ < wanted; ++step) {
-      if (can_join(*step)) verified_[num_verified_++] = step;
+      if (!is_alike(chain)) continue;
+      ++num_alike;
+      longest = std::max(longest, chain->num_drafted);
+    }
+    num_chained_ = std::min(longest, engine_.device_round()->most_drafted(num_alike));
+    for (Step& step : steps_) {
+      const auto chain = chain_of(step);
+      if (is_alike(chain) && chain->most >= num_chained_) verified_[num_verified_++] = &step;
     }
   }
 
@@ -201,19 +221,33 @@ class Round {
     if (num_verified_ == 1) return attempt(*verified_[0], [&] { verified_[0]->request->verify_on_device(); });
     std::vector<DeviceRound::Member>& members = engine_.workspace().members;
     members.clear();
-    for (const Step* const step : verified()) members.push_back(step->request->member_of_round());
+    for (const Step* const step : verified()) members.push_back(step->request->member_of_round(num_chained_));
     std::span<const RoundOutcome> outcomes;
     const auto num_sharing = static_cast<int32_t>(num_verified_);
-    const pf_status status = guard([&] { outcomes = engine_.device_round()->run_shared(members, num_chained_); });
+    const auto start = Timer::Clock::now();
+    const pf_status status = guard([&] {
+      if (num_chained_ > 0 && members[0].chain.source == Source::kHead) begin_heads();
+      outcomes = engine_.device_round()->run_shared(members, num_chained_);
+    });
+    const double seconds = Timer::between(start, Timer::Clock::now());
     for (size_t i = 0; i < num_verified_; ++i) {
       Step& step = *verified_[i];
       const int32_t first_row = static_cast<int32_t>(i) * (num_chained_ + 1);
       if (status != PF_OK) {
         fail(step, status);
       } else {
-        attempt(step, [&] { step.request->verify_on_device({outcomes[i], first_row, num_sharing}); });
+        const Request::DeviceVerified shared{outcomes[i], first_row, num_sharing, num_chained_, seconds};
+        attempt(step, [&] { step.request->verify_on_device(&shared); });
       }
     }
+  }
+
+  // Starts the first pass of all.
+  void begin_heads() {
+    std::vector<HeadBegin>& begins = engine_.workspace().head_begins;
+    begins.clear();
+    for (const Step* const step : verified()) begins.push_back(step->request->head_begin());
+    engine_.head_drafter()->begin_on_device(begins);
   }
 
   void run_pass() {
@@ -241,7 +275,9 @@ class Round {
   const int32_t num_sharing_;   // of those, the ones that share passes
   int32_t num_left_;            // and have not planned yet
   int32_t num_prompts_ = 0;
-  int32_t num_rows_ = 0;     // planned so far, of the pass that they will be in
+  int32_t num_rows_ = 0;                     // planned so far, of the pass that they will be in
+  std::array<Step*, kMostTogether> agreed_;  // on what they draft
+  size_t num_agreed_ = 0;
   int32_t num_chained_ = 0;  // drafted tokens of the device's round
   size_t next_ = 0;          // step to verify
   SharedPass& pass_ = engine_.workspace().verified;
@@ -263,6 +299,7 @@ void run_round(Engine& engine, std::span<Step> steps) {
     round.accept();
     round.emit();
   }
+  round.settle();
   round.report();
 }
 

@@ -37,6 +37,12 @@ bool draws_tokens(const pf_generate_options& options, const DraftChoice& choice,
          !choice.is_tree && (choice.draft || choice.head);
 }
 
+// A head whose cache is to have what the target's has: one that drafts, or that later requests may draft with.
+bool keeps_head(const pf_generate_options& options, const DraftChoice& choice, Engine& engine) {
+  const bool leaves_cache = options.reuse_prefix == 1 && engine.head_drafter() && engine.head_drafter()->cache();
+  return choice.head || leaves_cache;
+}
+
 }  // namespace
 
 DraftWindow DraftWindow::of(int32_t wanted, int32_t max_positions) noexcept {
@@ -51,11 +57,23 @@ Speculation::Speculation(Engine& engine, const pf_generate_options& options, int
     : engine_(engine),
       choice_(draft_choice(options, engine)),
       draws_(draws_tokens(options, choice_, engine.options().acceptance)),
+      keeps_head_(keeps_head(options, choice_, engine)),
       max_tokens_(max_tokens),
       controller_(engine.costs(), choice_, max_tokens - num_prompt_tokens, num_prompt_tokens) {
   if (choice_.lookup) lookup_.emplace(max_tokens, engine.lookup_texts());
-  if (choice_.head) head_state_ = engine.head_drafter()->make_state(max_tokens);
+  if (keeps_head_) head_state_ = engine.head_drafter()->make_state(max_tokens);
   if (choice_.draft) window_ = DraftWindow::of(engine.options().draft_window, engine.draft()->max_positions());
+}
+
+int32_t Speculation::num_own_blocks(const PrefixTree::Match& prefix) const noexcept {
+  if (!choice_.draft) return 0;
+  const int32_t num_tokens = prefix.num_target_tokens, num_cached = draws_ ? 0 : prefix.num_draft_tokens;
+  const int32_t depth = choice_.limits.max_depth;
+  const bool sees_too_much = std::min(num_tokens + window_.fresh + kBlockSize, max_tokens_) + depth > window_.most;
+  if (!sees_too_much && max_tokens_ - num_cached <= window_.fresh) return 0;
+  const int32_t least = std::max(num_tokens - window_.fresh, 0);
+  const int32_t begin = sees_too_much ? least : std::max(least, num_cached);
+  return prefix.num_whole_blocks - std::min(begin / kBlockSize, prefix.num_whole_blocks);
 }
 
 void Speculation::adopt(const Sequence& sequence) noexcept {
@@ -70,6 +88,10 @@ void Speculation::remember() noexcept {
   if (has_memory()) controller_.remember(engine_.draft_memory());
 }
 
+void Speculation::end_head(std::span<const int32_t> tokens, std::span<const int32_t> block_table) {
+  if (has_head_cache()) engine_.head_drafter()->catch_up({&head_state_, tokens, block_table});
+}
+
 int32_t Speculation::prefill_begin(const Sequence& sequence) const noexcept {
   return has_head_cache() ? std::min(sequence.num_target_tokens(), head_state_.position) : sequence.num_target_tokens();
 }
@@ -79,7 +101,7 @@ int32_t Speculation::num_head_retained(const Sequence& sequence) const noexcept 
   return std::clamp(num_cached, 0, std::max(sequence.num_target_tokens() - 1, 0));
 }
 
-bool Speculation::has_head_cache() const noexcept { return choice_.head && engine_.head_drafter()->cache() != nullptr; }
+bool Speculation::has_head_cache() const noexcept { return keeps_head_ && engine_.head_drafter()->cache() != nullptr; }
 
 int32_t Speculation::window_begin(int32_t num_tokens) const noexcept {
   const bool sees_too_much = num_tokens - first_token_ + choice_.limits.max_depth > window_.most;
@@ -94,7 +116,7 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
   most.max_tokens = std::clamp(most.max_tokens, 0, choice_.limits.max_tokens);
   // What does not fit into the pass that others are in is worth no pass of its own.
   if (choice_.is_auto) most.max_tokens = std::clamp(share.most_rows - 1, 0, most.max_tokens);
-  if (share.company == Company::kPlain) most.max_tokens = 0;
+  if (!has_memory()) share.chain.reset();  // what the others draft is not for it
   most.max_depth = std::clamp(most.max_depth, 0, choice_.limits.max_depth);
   const bool is_chain = !choice_.is_tree && !grows_trees();
   RoundState state{.num_tokens = num_tokens,
@@ -104,10 +126,9 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
                    .head = {},
                    .lookup = {},
                    .share = share};
-  // In company, a device's round is shared where it is plain or a chain of the draft model: nothing else is worth a
-  // round of its own.
+  // In company, a device's round is shared where it is plain or a chain of a model or head that drafts there: nothing
+  // else is worth a round of its own.
   const bool is_shared_on_device = engine_.device_round() && share.num_requests > 1;
-  const bool would_take_turns = is_shared_on_device && has_memory();
   const int32_t begin = choice_.draft ? window_begin(num_tokens) : 0;
   if (choice_.draft) {
     const int32_t positions = engine_.draft()->max_positions() - (num_tokens - begin);
@@ -116,14 +137,16 @@ void Speculation::plan(std::span<const int32_t> tokens, TreeLimits most, PassSha
     state.draft.context = num_tokens - begin - state.draft.num_behind;
     state.draft.is_shared = is_shared_on_device || engine_.drafter(Source::kDraft).shares_passes();
   }
-  if (choice_.head && !would_take_turns) {
-    state.head.num_levels = std::min(engine_.head_drafter()->max_depth(), most.max_depth);
+  if (choice_.head) {
+    HeadDrafter& head = *engine_.head_drafter();
+    state.head.num_levels = std::min(head.max_depth(), most.max_depth);
     state.head.num_behind = std::max(head_state_.num_rows, 1);
     state.head.context = num_tokens - state.head.num_behind;
-    state.head.is_shared = engine_.head_drafter()->shares_passes();
+    state.head.is_shared = is_shared_on_device ? head.step().model != nullptr : head.shares_passes();
   }
-  if (lookup_ && !would_take_turns && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
+  if (lookup_ && !share.chain && state.most_drafted > 0) state.lookup = lookup_->search(tokens, most).tokens();
   plan_ = controller_.plan(state);
+  sharer_ = share.chain ? std::optional(controller_.sharer(state)) : std::nullopt;
   if (plan_.num_draft > 0 && plan_.source == Source::kDraft) {
     first_token_ = begin;
     num_draft_cached_ = std::max(num_draft_cached_, begin);
@@ -218,7 +241,8 @@ bool Speculation::prepare_chain(const Round& round, Draft& out, pf_stats& stats)
 
 void Speculation::begin_chain(const Round& round) {
   if (plan_.num_draft == 0 || plan_.source != Source::kHead) return;
-  engine_.head_drafter()->begin_on_device(head_state_, round.tokens, round.block_table);
+  const HeadBegin begin = head_begin(round);
+  engine_.head_drafter()->begin_on_device({&begin, 1});
 }
 
 // The first time, what the draft has to read is a prefill: all but the last token, as a round runs that one itself.

@@ -14,6 +14,7 @@
 #include "draft/head_drafter.h"
 #include "draft/lookup_drafter.h"
 #include "memory/kv_blocks.h"
+#include "memory/prefix_tree.h"
 #include "model/prefill.h"
 #include "pilotfish.h"
 #include "plan/controller.h"
@@ -47,10 +48,15 @@ class Speculation {
     const bool may_try_more = choice_.is_tree || (grows_trees() && choice_.draft);
     return may_try_more ? TokenTree::kMaxTokens : choice_.limits.max_tokens;
   }
+  // Of a prefix, the last whole blocks in which the draft model may begin anew (DraftWindow), and so writes what is of
+  // no use to others.
+  int32_t num_own_blocks(const PrefixTree::Match& prefix) const noexcept;
   // Before the first pass: what an earlier request left in the caches of the draft and the head.
   void adopt(const Sequence& sequence) noexcept;
-  // After the last one: what the request leaves to later ones.
+  // After the last one: what the request leaves to later ones,
   void remember() noexcept;
+  // and the head reads what it has not read yet, so that they need not run it again.
+  void end_head(std::span<const int32_t> tokens, std::span<const int32_t> block_table);
   // Tokens that the target need not run: a head reads the rows of all that its own cache lacks.
   int32_t prefill_begin(const Sequence& sequence) const noexcept;
 
@@ -84,8 +90,9 @@ class Speculation {
   // Whether the tokens that a model or head drafts are drawn, to be accepted by rejection.
   bool draws() const noexcept { return draws_; }
   int32_t num_planned() const noexcept { return plan_.num_draft; }
-  // Whether it is the controller's choice to draft with the draft model, or not to.
-  bool may_do_either() const noexcept { return has_memory() && choice_.draft; }
+  // Where all requests that share a device's rounds decide together what they draft, this one among them: what it
+  // brings into that.
+  const std::optional<Sharer>& sharer() const noexcept { return sharer_; }
   Source source_planned() const noexcept { return plan_.num_draft > 0 ? plan_.source : Source::kDraft; }
   int32_t first_token() const noexcept { return first_token_; }
   // What the draft's confidence is worth.
@@ -93,10 +100,12 @@ class Speculation {
   // Instead of draft(), before a device drafts the planned chain or tree: leaves no more than the last two tokens for
   // the draft model to run. False if the request was cancelled meanwhile.
   bool prepare_chain(const Round& round, Draft& out, pf_stats& stats);
-  // Right before the device drafts: a head's first pass is started.
+  // Right before the device drafts: a head's first pass is started; and what that reads, where several share it.
   void begin_chain(const Round& round);
-  // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe.
-  bool reads_hidden() const noexcept { return choice_.head; }
+  HeadBegin head_begin(const Round& round) noexcept { return {&head_state_, round.tokens, round.block_table}; }
+  // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe: also where it
+  // does not draft, for the sake of later requests that begin alike.
+  bool reads_hidden() const noexcept { return keeps_head_; }
   void observe(const HeadRows& pass);
   // For prefill, where it reads_hidden().
   HiddenReader hidden_reader(std::span<const int32_t> tokens, std::span<const int32_t> block_table);
@@ -131,6 +140,7 @@ class Speculation {
   Engine& engine_;
   const DraftChoice choice_;
   const bool draws_;
+  const bool keeps_head_;
   const int32_t max_tokens_;
   Controller controller_;
   std::optional<LookupDrafter> lookup_;
@@ -141,6 +151,7 @@ class Speculation {
   int32_t num_draft_cached_ = 0;
   // Of the round
   RoundPlan plan_;
+  std::optional<Sharer> sharer_;
   int32_t num_caught_up_ = 0;
   int32_t num_sharing_ = 1;  // requests that drafted in the same passes
   int32_t num_passes_ = 0;

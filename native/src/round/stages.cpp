@@ -46,10 +46,10 @@ void Request::begin(std::span<pf_token> tokens_out, int32_t draft) {
   stage_ = Stage::kBegun;
 }
 
-void Request::prefill(bool in_chunks) {
+void Request::prefill(bool in_chunks, int32_t most_rows) {
   if (stage_ != Stage::kBegun || stats_.num_new_tokens > 0) return;
   const WorkTimer timer(stats_);
-  num_written_ = echoes_ ? echo_prompt() : first_token(in_chunks);
+  num_written_ = echoes_ ? echo_prompt() : first_token(in_chunks, most_rows);
   finish_step();
 }
 
@@ -95,21 +95,13 @@ void Request::verify(const Verified& pass) {
   stage_ = Stage::kVerified;
 }
 
-void Request::verify_on_device() {
+void Request::verify_on_device(const DeviceVerified* shared) {
   const WorkTimer timer(stats_);
-  verdict_.emplace(drafts_on_device() ? draft_and_verify_on_device() : verify_drafted_on_device());
-  ++stats_.num_device_rounds;
-  stage_ = Stage::kVerified;
-}
-
-void Request::verify_on_device(const DeviceVerified& shared) {
-  const WorkTimer timer(stats_);
-  const DeviceRound::Chain chain = planned_chain();
-  count_seconds(shared.outcome);
-  write_chain(shared.outcome, chain.num_drafted, chain.source, drafted());
-  speculation_.set_num_sharing(shared.num_sharing);
-  verdict_.emplace(Verdict{pilotfish::accepted_of(shared.outcome, chooser_), std::nullopt, shared.outcome.logprobs,
-                           shared.first_row});
+  if (shared) {
+    verdict_.emplace(take_part_of(*shared));
+  } else {
+    verdict_.emplace(drafts_on_device() ? draft_and_verify_on_device() : verify_drafted_on_device());
+  }
   ++stats_.num_device_rounds;
   stage_ = Stage::kVerified;
 }

@@ -18,25 +18,33 @@ bool Request::grows_on_device() const noexcept {
          engine_->device_round()->grows(speculation_.source_planned(), speculation_.limits(), drafted().max_draft_rows);
 }
 
-std::optional<bool> Request::chose_to_draft() const noexcept {
-  if (stage_ != Stage::kPlanned || !device_settings_ || !speculation_.may_do_either()) return std::nullopt;
-  return speculation_.num_planned() > 0;
+const Sharer* Request::sharer() const noexcept {
+  const std::optional<Sharer>& sharer = speculation_.sharer();
+  const bool may_draft = stage_ == Stage::kPlanned && device_settings_ && sharer && (sharer->draft || sharer->head);
+  return may_draft ? &*sharer : nullptr;
+}
+
+bool Request::is_plain_on_device() const noexcept {
+  return stage_ == Stage::kPlanned && device_settings_ && speculation_.plans_chain() && speculation_.num_planned() == 0;
 }
 
 std::optional<Request::ChainToShare> Request::chain_to_share() const noexcept {
-  if (!device_settings_ || !speculation_.plans_chain() || speculation_.source_planned() != Source::kDraft) {
-    return std::nullopt;
-  }
+  if (!device_settings_ || !speculation_.plans_chain()) return std::nullopt;
   const DeviceRound::Chain chain = planned_chain();
-  if (chain.num_drafted == 0) return ChainToShare{0, 0};
+  if (chain.num_drafted == 0) return ChainToShare{Source::kDraft, 0, 0};
   const auto num_tokens = static_cast<int32_t>(tokens_.size());
-  const int32_t num_positions = engine_->draft()->max_positions() - (num_tokens - chain.first_token);
-  const int32_t num_left = sequence_->max_tokens() - num_tokens;
-  const int32_t most = std::min({num_slots(drafted()), num_left, num_positions});
-  return ChainToShare{chain.num_drafted, std::max(most, chain.num_drafted)};
+  int32_t most = std::min(num_slots(drafted()), sequence_->max_tokens() - num_tokens);
+  if (chain.source == Source::kDraft) {
+    most = std::min(most, engine_->draft()->max_positions() - (num_tokens - chain.first_token));
+  }
+  return ChainToShare{chain.source, chain.num_drafted, std::max(most, chain.num_drafted)};
 }
 
-DeviceRound::Member Request::member_of_round() const noexcept { return {planned_chain(), *device_settings_}; }
+DeviceRound::Member Request::member_of_round(int32_t most) const noexcept {
+  DeviceRound::Chain chain = planned_chain();
+  chain.num_drafted = std::min(chain.num_drafted, most);
+  return {chain, *device_settings_};
+}
 
 DeviceRound::Chain Request::planned_chain() const noexcept {
   return {.tokens = tokens_,
@@ -47,10 +55,12 @@ DeviceRound::Chain Request::planned_chain() const noexcept {
           .source = speculation_.source_planned()};
 }
 
-void Request::count_seconds(const RoundOutcome& outcome) {
+void Request::count_seconds(const RoundOutcome& outcome, Source source, double seconds) {
   constexpr double kNanosecond = 1e-9;
-  stats_.draft_seconds += kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
-  stats_.verify_seconds += kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  const double drafted = kNanosecond * static_cast<double>(outcome.drafted - outcome.started);
+  const double verified = kNanosecond * static_cast<double>(outcome.ended - outcome.drafted);
+  stats_.draft_seconds += source == Source::kHead ? seconds - verified : drafted;
+  stats_.verify_seconds += verified;
 }
 
 Request::Verdict Request::draft_and_verify_on_device() {
@@ -64,22 +74,23 @@ Request::Verdict Request::draft_and_verify_on_device() {
   DeviceRound::Chain chain = planned_chain();
   if (is_tree) chain.num_drafted = limits.max_tokens;
   DeviceRound& device = *engine_->device_round();
-  const bool is_greedy = chooser_.is_greedy();
   const RoundOutcome& outcome =
-      is_tree ? device.run_tree(chain, limits.max_depth, settings, is_greedy) : device.run(chain, settings, is_greedy);
-  const double drafted_before = stats_.draft_seconds, verified_before = stats_.verify_seconds;
-  count_seconds(outcome);
-  // A head's first pass was started before the device's clock was read.
-  if (chain.source == Source::kHead) {
-    stats_.draft_seconds =
-        drafted_before + Timer::between(began, Clock::now()) - (stats_.verify_seconds - verified_before);
-  }
+      is_tree ? device.run_tree(chain, limits.max_depth, settings) : device.run(chain, settings);
+  count_seconds(outcome, chain.source, Timer::between(began, Clock::now()));
   if (is_tree) {
     write_tree(outcome, {chain.num_drafted, limits.max_depth}, speculation_.rates(), chain.source, draft);
     return Verdict{pilotfish::accepted_of(outcome, draft.tree, chooser_), std::nullopt, outcome.logprobs};
   }
   write_chain(outcome, chain.num_drafted, chain.source, draft);
   return Verdict{pilotfish::accepted_of(outcome, chooser_), std::nullopt, outcome.logprobs};
+}
+
+Request::Verdict Request::take_part_of(const DeviceVerified& shared) {
+  const DeviceRound::Chain chain = member_of_round(shared.most).chain;
+  count_seconds(shared.outcome, chain.source, shared.seconds);
+  write_chain(shared.outcome, chain.num_drafted, chain.source, drafted());
+  speculation_.set_num_sharing(shared.num_sharing);
+  return {pilotfish::accepted_of(shared.outcome, chooser_), std::nullopt, shared.outcome.logprobs, shared.first_row};
 }
 
 int32_t Request::num_slots(const Draft& drafted) const noexcept {
@@ -101,8 +112,7 @@ Request::Verdict Request::verify_drafted_on_device() {
   rows.pad(1 + DeviceRound::padded_length(draft.tree.size(), engine_->options().max_draft_tokens));
   Pass pass = rows.at(sequence_->block_table(), num_tokens - 1);
   if (speculation_.reads_hidden()) pass.num_hidden = pass.num_outputs;
-  const RoundOutcome& outcome =
-      engine_->device_round()->verify(pass, num_tokens, *device_settings_, chooser_.is_greedy());
+  const RoundOutcome& outcome = engine_->device_round()->verify(pass, num_tokens, *device_settings_);
   return {pilotfish::accepted_of(outcome, draft.tree, chooser_), std::nullopt, outcome.logprobs};
 }
 

@@ -87,142 +87,154 @@ PF_INLINE float exp_row(std::span<const float> row, float peak, float scale, flo
 
 }  // namespace
 
-PF_ALL_WIDTHS Peak find_peak(std::span<const float> row) {
-  constexpr size_t kChains = 4;  // independent ones, for speed
-  const float* data = row.data();
-  const size_t size = row.size();
-  Floats best[kChains];
-  Ints where[kChains];  // the first vector in which a lane had its best
-  for (size_t c = 0; c < kChains; ++c) {
-    best[c] = Floats{} + kLowest;
-    where[c] = Ints{};
-  }
-  const auto look_at = [&](size_t c, size_t i, const Floats& x) __attribute__((always_inline)) {
-    const Ints better = x > best[c];
-    best[c] = better ? x : best[c];
-    where[c] = better ? Ints{} + static_cast<int32_t>(i) : where[c];
-  };
-  Floats x;
-  size_t i = 0;
-  for (; i + kChains * kLanes <= size; i += kChains * kLanes) {
+Peak find_peak(std::span<const float> row) {
+  return at_best_width([&]() PF_INLINED {
+    constexpr size_t kChains = 4;  // independent ones, for speed
+    const float* data = row.data();
+    const size_t size = row.size();
+    Floats best[kChains];
+    Ints where[kChains];  // the first vector in which a lane had its best
     for (size_t c = 0; c < kChains; ++c) {
-      load(data + i + c * kLanes, x);
-      look_at(c, i + c * kLanes, x);
+      best[c] = Floats{} + kLowest;
+      where[c] = Ints{};
     }
-  }
-  for (; i < size; i += kLanes) {
-    load_tail(data + i, std::min(size - i, kLanes), kLowest, x);
-    look_at(0, i, x);
-  }
-  Peak peak{kLowest, 0};
-  for (size_t c = 0; c < kChains; ++c) {
-    for (size_t j = 0; j < kLanes; ++j) {
-      const Peak lane{best[c][j], where[c][j] + static_cast<int32_t>(j)};
-      if (lane.value > peak.value || (lane.value == peak.value && lane.value > kLowest && lane.index < peak.index)) {
-        peak = lane;
+    const auto look_at = [&](size_t c, size_t i, const Floats& x) PF_INLINED {
+      const Ints better = x > best[c];
+      best[c] = better ? x : best[c];
+      where[c] = better ? Ints{} + static_cast<int32_t>(i) : where[c];
+    };
+    Floats x;
+    size_t i = 0;
+    for (; i + kChains * kLanes <= size; i += kChains * kLanes) {
+      for (size_t c = 0; c < kChains; ++c) {
+        load(data + i + c * kLanes, x);
+        look_at(c, i + c * kLanes, x);
       }
     }
-  }
-  return peak;
+    for (; i < size; i += kLanes) {
+      load_tail(data + i, std::min(size - i, kLanes), kLowest, x);
+      look_at(0, i, x);
+    }
+    Peak peak{kLowest, 0};
+    for (size_t c = 0; c < kChains; ++c) {
+      for (size_t j = 0; j < kLanes; ++j) {
+        const Peak lane{best[c][j], where[c][j] + static_cast<int32_t>(j)};
+        if (lane.value > peak.value || (lane.value == peak.value && lane.value > kLowest && lane.index < peak.index)) {
+          peak = lane;
+        }
+      }
+    }
+    return peak;
+  });
 }
 
 bool are_numbers(std::span<const float> row) { return std::isfinite(exp_sum(row, find_peak(row).value, 1)); }
 
-PF_ALL_WIDTHS float exp_sum(std::span<const float> row, float peak, float scale) {
-  return exp_row<false>(row, peak, scale, nullptr);
+float exp_sum(std::span<const float> row, float peak, float scale) {
+  return at_best_width([&]() PF_INLINED { return exp_row<false>(row, peak, scale, nullptr); });
 }
 
-PF_ALL_WIDTHS float exp_into(std::span<const float> row, float peak, float scale, float* out) {
-  return exp_row<true>(row, peak, scale, out);
+float exp_into(std::span<const float> row, float peak, float scale, float* out) {
+  return at_best_width([&]() PF_INLINED { return exp_row<true>(row, peak, scale, out); });
 }
 
-PF_ALL_WIDTHS ExpMoments exp_moments(std::span<const float> row, float peak, float scale) {
-  constexpr float kNoWeight = -100;  // whose exp is 0 here: keeps 0 * -inf out of the sum
-  const float* data = row.data();
-  const size_t size = row.size();
-  Floats sums{};
-  Floats weighted{};
-  for (size_t i = 0; i < size; i += kLanes) {
-    Floats x;
-    if (i + kLanes <= size) {
-      load(data + i, x);
-    } else {
-      load_tail(data + i, size - i, kLowest, x);
+ExpMoments exp_moments(std::span<const float> row, float peak, float scale) {
+  return at_best_width([&]() PF_INLINED {
+    constexpr float kNoWeight = -100;  // whose exp is 0 here: keeps 0 * -inf out of the sum
+    const float* data = row.data();
+    const size_t size = row.size();
+    Floats sums{};
+    Floats weighted{};
+    for (size_t i = 0; i < size; i += kLanes) {
+      Floats x;
+      if (i + kLanes <= size) {
+        load(data + i, x);
+      } else {
+        load_tail(data + i, size - i, kLowest, x);
+      }
+      x = (x - peak) * scale;
+      x = x < kNoWeight ? Floats{} + kNoWeight : x;
+      Floats weights = x * kLog2e;
+      exp2_lanes(weights);
+      sums += weights;
+      weighted += weights * x;
     }
-    x = (x - peak) * scale;
-    x = x < kNoWeight ? Floats{} + kNoWeight : x;
-    Floats weights = x * kLog2e;
-    exp2_lanes(weights);
-    sums += weights;
-    weighted += weights * x;
-  }
-  return {sum_lanes(sums), sum_lanes(weighted)};
+    return ExpMoments{sum_lanes(sums), sum_lanes(weighted)};
+  });
 }
 
-PF_ALL_WIDTHS void copy_masked(std::span<const float> row, const uint32_t* mask, float* out) {
-  constexpr Ints kBits = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
-  const float* data = row.data();
-  const size_t size = row.size();
-  size_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    const auto bits = static_cast<int32_t>(mask[i / 32] >> (i % 32) & 0xFFFF);
-    Floats x;
-    load(data + i, x);
-    x = (kBits & bits) != 0 ? x : Floats{} + kLowest;
-    store(x, out + i);
-  }
-  for (; i < size; ++i) out[i] = (mask[i / 32] >> (i % 32) & 1) != 0 ? data[i] : kLowest;
-}
-
-PF_ALL_WIDTHS float subtract_positive(std::span<float> out, const float* other, float factor) {
-  float* data = out.data();
-  const size_t size = out.size();
-  Floats sums{};
-  Floats x, y;
-  size_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    load(data + i, x);
-    load(other + i, y);
-    y *= factor;
-    x = x > y ? x - y : Floats{};
-    store(x, data + i);
-    sums += x;
-  }
-  float sum = sum_lanes(sums);
-  for (; i < size; ++i) {
-    const float part = factor * other[i];
-    data[i] = data[i] > part ? data[i] - part : 0.0f;
-    sum += data[i];
-  }
-  return sum;
-}
-
-PF_ALL_WIDTHS void multiply(std::span<float> values, float factor) {
-  for (float& value : values) value *= factor;
-}
-
-PF_ALL_WIDTHS bool block_peaks(std::span<const float> row, float* peaks) {
-  const float* data = row.data();
-  const size_t size = row.size();
-  Floats x;
-  Ints unordered{};
-  for (size_t begin = 0; begin < size; begin += kPeakBlock, ++peaks) {
-    const size_t end = std::min(size, begin + kPeakBlock);
-    Floats best = Floats{} + kLowest;
-    size_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
+void copy_masked(std::span<const float> row, const uint32_t* mask, float* out) {
+  at_best_width([&]() PF_INLINED {
+    constexpr Ints kBits = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+    const float* data = row.data();
+    const size_t size = row.size();
+    size_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+      const auto bits = static_cast<int32_t>(mask[i / 32] >> (i % 32) & 0xFFFF);
+      Floats x;
       load(data + i, x);
+      x = (kBits & bits) != 0 ? x : Floats{} + kLowest;
+      store(x, out + i);
+    }
+    for (; i < size; ++i) out[i] = (mask[i / 32] >> (i % 32) & 1) != 0 ? data[i] : kLowest;
+  });
+}
+
+float subtract_positive(std::span<float> out, const float* other, float factor) {
+  return at_best_width([&]() PF_INLINED {
+    float* data = out.data();
+    const size_t size = out.size();
+    Floats sums{};
+    Floats x, y;
+    size_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+      load(data + i, x);
+      load(other + i, y);
+      y *= factor;
+      x = x > y ? x - y : Floats{};
+      store(x, data + i);
+      sums += x;
+    }
+    float sum = sum_lanes(sums);
+    for (; i < size; ++i) {
+      const float part = factor * other[i];
+      data[i] = data[i] > part ? data[i] - part : 0.0f;
+      sum += data[i];
+    }
+    return sum;
+  });
+}
+
+void multiply(std::span<float> values, float factor) {
+  at_best_width([&]() PF_INLINED {
+    for (float& value : values) value *= factor;
+  });
+}
+
+bool block_peaks(std::span<const float> row, float* peaks) {
+  return at_best_width([&]() PF_INLINED {
+    const float* data = row.data();
+    const size_t size = row.size();
+    Floats x;
+    Ints unordered{};
+    for (size_t begin = 0; begin < size; begin += kPeakBlock, ++peaks) {
+      const size_t end = std::min(size, begin + kPeakBlock);
+      Floats best = Floats{} + kLowest;
+      size_t i = begin;
+      for (; i + kLanes <= end; i += kLanes) {
+        load(data + i, x);
+        best = x > best ? x : best;
+        unordered |= x != x;
+      }
+      load_tail(data + i, end - i, kLowest, x);
       best = x > best ? x : best;
       unordered |= x != x;
+      *peaks = max_lanes(best);
     }
-    load_tail(data + i, end - i, kLowest, x);
-    best = x > best ? x : best;
-    unordered |= x != x;
-    *peaks = max_lanes(best);
-  }
-  int32_t any = 0;
-  for (size_t i = 0; i < kLanes; ++i) any |= unordered[i];
-  return any == 0;
+    int32_t any = 0;
+    for (size_t i = 0; i < kLanes; ++i) any |= unordered[i];
+    return any == 0;
+  });
 }
 
 }  // namespace pilotfish

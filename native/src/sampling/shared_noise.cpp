@@ -53,40 +53,44 @@ PF_INLINE void least_lanes(const PhiloxLanes& lanes, Floats& out) {
   out *= 1.0f / SharedNoise::kBlock;
 }
 
-PF_ALL_WIDTHS void fill_block(const Key& key, int32_t position, int32_t block, float* out) {
-  constexpr int32_t kQuads = SharedNoise::kBlock / 4;  // of ids that share a block of random numbers
-  static_assert(kQuads == kPhiloxLanes);
-  PhiloxLanes of_block = numbers_of(position, Purpose::kBlockNoise);
-  of_block.thirds.fill(static_cast<uint32_t>(block));
-  run_philox(of_block, key);
-  Floats least;
-  least_lanes(of_block, least);
-  PhiloxLanes lanes = numbers_of(position, Purpose::kNoise);
-  for (int32_t i = 0; i < kQuads; ++i) lanes.thirds[i] = static_cast<uint32_t>(kQuads * block + i);
-  run_philox(lanes, key);
-  for (int32_t word = 0; word < 4; ++word) {
-    Floats above;
-    exponential_lanes(lanes.words[word], above);
-    above += least;
-    for (int32_t i = 0; i < kQuads; ++i) out[4 * i + word] = above[i];
-  }
-  out[of_block.words[1][0] % SharedNoise::kBlock] = least[0];
+void fill_block(const Key& key, int32_t position, int32_t block, float* out) {
+  at_best_width([&]() PF_INLINED {
+    constexpr int32_t kQuads = SharedNoise::kBlock / 4;  // of ids that share a block of random numbers
+    static_assert(kQuads == kPhiloxLanes);
+    PhiloxLanes of_block = numbers_of(position, Purpose::kBlockNoise);
+    of_block.thirds.fill(static_cast<uint32_t>(block));
+    run_philox(of_block, key);
+    Floats least;
+    least_lanes(of_block, least);
+    PhiloxLanes lanes = numbers_of(position, Purpose::kNoise);
+    for (int32_t i = 0; i < kQuads; ++i) lanes.thirds[i] = static_cast<uint32_t>(kQuads * block + i);
+    run_philox(lanes, key);
+    for (int32_t word = 0; word < 4; ++word) {
+      Floats above;
+      exponential_lanes(lanes.words[word], above);
+      above += least;
+      for (int32_t i = 0; i < kQuads; ++i) out[4 * i + word] = above[i];
+    }
+    out[of_block.words[1][0] % SharedNoise::kBlock] = least[0];
+  });
 }
 
-PF_ALL_WIDTHS void bound_blocks(const Key& key, int32_t position, std::span<const int32_t> blocks, const float* weights,
-                                float* bounds) {
-  for (size_t begin = 0; begin < blocks.size(); begin += kPhiloxLanes) {
-    const size_t count = std::min(kPhiloxLanes, blocks.size() - begin);
-    PhiloxLanes lanes = numbers_of(position, Purpose::kBlockNoise);
-    for (size_t i = 0; i < count; ++i) lanes.thirds[i] = static_cast<uint32_t>(blocks[begin + i]);
-    run_philox(lanes, key);
-    Floats least;
-    least_lanes(lanes, least);
-    Floats weight{};
-    std::memcpy(&weight, weights + begin, count * sizeof(float));
-    weight /= least;
-    std::memcpy(bounds + begin, &weight, count * sizeof(float));
-  }
+void bound_blocks(const Key& key, int32_t position, std::span<const int32_t> blocks, const float* weights,
+                  float* bounds) {
+  at_best_width([&]() PF_INLINED {
+    for (size_t begin = 0; begin < blocks.size(); begin += kPhiloxLanes) {
+      const size_t count = std::min(kPhiloxLanes, blocks.size() - begin);
+      PhiloxLanes lanes = numbers_of(position, Purpose::kBlockNoise);
+      for (size_t i = 0; i < count; ++i) lanes.thirds[i] = static_cast<uint32_t>(blocks[begin + i]);
+      run_philox(lanes, key);
+      Floats least;
+      least_lanes(lanes, least);
+      Floats weight{};
+      std::memcpy(&weight, weights + begin, count * sizeof(float));
+      weight /= least;
+      std::memcpy(bounds + begin, &weight, count * sizeof(float));
+    }
+  });
 }
 
 }  // namespace

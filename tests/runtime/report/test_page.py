@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browsers import chromium
 
 from pilotfish.runtime.report.bench_page import bench_page
 from pilotfish.runtime.report.device_page import main as write_device_page
@@ -22,7 +22,6 @@ from pilotfish.runtime.report.svg import NUM_COLOURS, Bar, Line, bars, lines
 if TYPE_CHECKING:
     from command_line import CommandLine
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 LOADING = {"src", "href", "action", "srcset", "poster", "formaction"}
 NO_CONTENT = {"meta", "link", "input", "br"}
 MOST_BYTES = 1_000_000
@@ -92,16 +91,13 @@ def test_a_page_of_a_benchmark_is_whole_and_asks_for_nothing(report: dict[str, A
         assert float(f"{details['auto']['speedup']:.6g}") in found.values
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_a_browser_shows_it_in_light_and_dark_on_phones_and_on_paper(report: dict[str, Any], tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     file = tmp_path / "page.html"
     file.write_text(bench_page(report).html(), encoding="utf-8")
     asked: list[str] = []
     said: list[str] = []
     papers = set()
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         for width, scheme in ((1200, "light"), (390, "dark")):
             tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
             tab.on("request", lambda request: asked.append(request.url))
@@ -118,7 +114,6 @@ def test_a_browser_shows_it_in_light_and_dark_on_phones_and_on_paper(report: dic
             assert drawn == tab.locator("rect.bar").count() > 20
             assert tab.eval_on_selector_all("polyline", "all => all.map(e => e.points.length)") == [5, 5, 5, 2]
         pdf = tab.pdf(format="A4", prefer_css_page_size=True)
-        browser.close()
     assert said == []
     assert {url for url in asked if not url.startswith("data:")} == {file.as_uri()}
     assert len(papers) == 2
@@ -166,7 +161,7 @@ def test_the_page_of_a_device(report: dict[str, Any], tmp_path: Path, capsys: py
     plan = {
         f"{part}_bytes": 5 for part in ("target_weight", "draft_weight", "head_weight", "target_cache", "draft_cache")
     }
-    plan |= {f"{part}_bytes": 5 for part in ("head_cache", "activation", "lookup", "runtime", "total")}
+    plan |= {f"{part}_bytes": 5 for part in ("head_cache", "activation", "lookup", "runtime", "program", "total")}
     plan |= {"max_context": 1, "num_blocks": 1, "block_size": 1}
     checks = [{"name": "greedy", "source": "draft", "passed": index == 0, "detail": HOSTILE} for index in range(2)]
     files = [tmp_path / name for name in ("doctor.json", "plan.json", "verify.json", "bench.json", "page.html")]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
+from browsers import chromium
 from serving import ask
 
 from pilotfish.bindings import Origin
@@ -15,7 +15,6 @@ from pilotfish.bindings import Origin
 if TYPE_CHECKING:
     from pilotfish import Engine
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 LOADING = {"src", "href", "data", "action", "srcset", "poster", "formaction"}
 TEXT = "<b>Why?</b>"
 NO_CONTENT = {"meta", "link", "input", "br"}
@@ -79,13 +78,10 @@ def test_it_has_a_colour_for_each_origin_of_an_answer(page: Page) -> None:
     assert origins <= page.classes
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_a_browser_shows_an_answer_and_where_its_tokens_come_from(address: str, direct: Engine) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     asked: list[str] = []
     errors: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         tab = browser.new_page()
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("pageerror", lambda error: errors.append(str(error)))
@@ -103,7 +99,6 @@ def test_a_browser_shows_an_answer_and_where_its_tokens_come_from(address: str, 
         tab.fill("#text", "And after an answer that filled the context?")
         tab.press("#text", "Enter")
         refusal = tab.wait_for_selector(".error").text_content()
-        browser.close()
     expected = direct.chat([{"role": "user", "content": TEXT}], max_new_tokens=direct.info.max_context)
     assert "".join(text for text, _ in spans) == expected.text
     assert {name for _, name in spans} <= {"plain", "accepted", "corrected", "bonus"}

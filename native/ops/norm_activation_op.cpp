@@ -1,0 +1,19 @@
+#include "norm_activation_op.h"
+
+#include "norm_activation.h"
+
+namespace pilotfish {
+
+void NormActivationOp::compute(const KernelContext& context) const {
+  const auto [x, weight, bias, residual] = inputs_of(context, kInputs);
+  const NormInputs inputs = check_norm(x, weight, bias, residual);
+  float* const out = context.output_like(0, x);
+  const RowNorm norm{settings_, inputs.num_columns, weight.as<const float>(), bias.as<const float>()};
+  const auto source = x.as<const float>(), added = residual.as<const float>();
+  context.parallel().run(inputs.num_rows, [&](int64_t row) {
+    const int64_t first = row * inputs.num_columns;
+    norm_activation(norm, source + first, added == nullptr ? nullptr : added + first, out + first);
+  });
+}
+
+}  // namespace pilotfish
