@@ -27,8 +27,9 @@ pytestmark = pytest.mark.gpu
 
 NEW_TOKENS = 32
 LENGTHS = (1, 31, 64, 150)  # of prompts: up to more rows than a recorded pass has
-# Relative norm of a row: the CPU rounds activations to 8 bits, the GPU to f16. SmolLM2, of 30 layers, has up to 0.116.
-LOGIT_TOLERANCE = 0.15
+# Relative norm of a row: the CPU rounds activations to 8 bits, the GPU to f16.
+LOGIT_TOLERANCE = 0.07
+LOGIT_TOLERANCE_OF_30_LAYERS = 0.15  # 0.116 was measured with SmolLM2 on an H200
 HEAD_DRAFTS: tuple[dict[str, Any], ...] = (
     {"source": "head", "num_draft_tokens": 4},
     {"source": "head", "tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
@@ -67,13 +68,13 @@ def check_drafts(engine: Engine, drafts: tuple[dict[str, Any], ...]) -> None:
     engine.check()
 
 
-def check_logits(engine: Engine, bundle: Path) -> None:
+def check_logits(engine: Engine, bundle: Path, tolerance: float = LOGIT_TOLERANCE) -> None:
     """The target's, beside the CPU's."""
     ids = prompts(engine.manifest.tokenizer.size)[-1]
     with Engine(bundle, threads=2, calibration="off") as on_cpu:
         expected, found = on_cpu.logits(ids, Model.TARGET), engine.logits(ids, Model.TARGET)
     error = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
-    assert error.max() < LOGIT_TOLERANCE
+    assert error.max() < tolerance
 
 
 @pytest.mark.usefixtures("refused")
@@ -113,7 +114,7 @@ def test_random_pairs(name: str, make_bundle: Callable[[str], Path]) -> None:
 def test_the_default_bundle(real_bundle: Path) -> None:
     with Engine(real_bundle, device="cuda", max_draft_tokens=12) as engine:
         check_drafts(engine, MODEL_DRAFTS)
-        check_logits(engine, real_bundle)
+        check_logits(engine, real_bundle, LOGIT_TOLERANCE_OF_30_LAYERS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
