@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pilotfish.bindings import Device, Model, calls
+from pilotfish.bindings import Device, InvalidArgumentError, Model, calls
 
 from .devices import parse_device
 
@@ -63,6 +63,25 @@ class Roofline:
     def bytes_reached(self, milliseconds: float) -> float:
         """Bytes a second of a pass that takes so long."""
         return self.bytes_per_pass / (milliseconds / 1e3)
+
+
+def context_of_all(engine: Engine) -> int:
+    """Tokens for which the target and, where there is one, the draft model have positions."""
+    return min(engine.info.max_context, *(model.max_positions for model in engine.manifest.models))
+
+
+def context_to_time(engine: Engine, wanted: int, num_rows: int) -> int:
+    """The context nearest to ``wanted`` that leaves room for a pass of so many rows.
+
+    Raises:
+        InvalidArgumentError: none does.
+    """
+    if engine.info.max_context < num_rows:
+        raise InvalidArgumentError(
+            f"the context holds {engine.info.max_context} tokens, and passes of {num_rows} are timed: give a larger "
+            "--max-context"
+        )
+    return min(wanted, engine.info.max_context - num_rows, context_of_all(engine) - 1)
 
 
 def time_passes(engine: Engine, *, context: int, repeats: int, seconds: float) -> PassTimes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 from pilotfish.bindings import ContextFullError, InvalidArgumentError
 
 from .bench import Prompt
-from .files import read_lines
-from .option_checks import require
+from .files import parse_json, read_lines
+from .option_checks import check_encodable, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ class PromptSet:
     name: str
     """A file's path, "built-in" or "fixed"."""
     digest: str
-    """SHA-256 of the texts and categories: reports with the same one measured the same prompts."""
+    """SHA-256 of their texts and categories: reports with the same one measured the same prompts."""
     prompts: tuple[Prompt, ...]
     """Those that fit the context."""
     num_too_long: int = 0
@@ -64,47 +65,52 @@ def built_in_prompts(engine: Engine, new_tokens: int) -> PromptSet:
     return _prompt_set(engine, "built-in", str(BUILT_IN), new_tokens)
 
 
-def prompts_from_file(engine: Engine, path: str, new_tokens: int = 1) -> PromptSet:
+def prompts_from_file(engine: Engine, path: str, new_tokens: int = 1, context: int | None = None) -> PromptSet:
     """Prompts of a file of JSON lines with "prompt" and "category", through the bundle's chat template if it has one.
 
-    Those that leave no room in the context for ``new_tokens`` are left out and counted.
+    Those that leave no room for ``new_tokens`` in the context, the engine's or a smaller one, are left out and counted.
 
     Raises:
         InvalidArgumentError: the file cannot be read, or a line of it is not such an object.
         ContextFullError: all of them are too long.
     """
-    return _prompt_set(engine, path, path, new_tokens)
+    return _prompt_set(engine, path, path, new_tokens, context)
 
 
-def _prompt_set(engine: Engine, name: str, path: str, new_tokens: int) -> PromptSet:
+def _prompt_set(engine: Engine, name: str, path: str, new_tokens: int, context: int | None = None) -> PromptSet:
     lines = [(number, line) for number, line in enumerate(read_lines("--prompts", path), 1) if line.strip()]
     if not lines:
         raise InvalidArgumentError(f"--prompts {path} holds no prompt")
     entries = [_parse(path, number, line) for number, line in lines]
     prompts = [_tokenize(engine, category, text) for category, text in entries]
-    room = engine.info.max_context - new_tokens
-    fitting = tuple(prompt for prompt in prompts if len(prompt.ids) <= room)
+    whole = engine.info.max_context
+    context = whole if context is None else context
+    fits = [len(prompt.ids) <= context - new_tokens for prompt in prompts]
+    fitting = tuple(itertools.compress(prompts, fits))
     if not fitting:
         raise ContextFullError(
             f"none of the {len(prompts)} prompts of {name} leaves room for {new_tokens} tokens in the context of "
-            f"{engine.info.max_context}: give a larger --max-context, or fewer --new-tokens"
+            f"{context}{' of the draft' if context < whole else ''}: give a larger --max-context, or fewer --new-tokens"
         )
-    digest = _digest([part for entry in entries for part in entry])
+    # Of those that are measured: a prompt's number is its place among them.
+    digest = _digest([part for entry in itertools.compress(entries, fits) for part in entry])
     return PromptSet(name, digest, fitting, num_too_long=len(prompts) - len(fitting))
 
 
 def _parse(path: str, number: int, line: str) -> tuple[str, str]:
     """Category and text of a line."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         text, category = entry["prompt"], entry["category"]
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgumentError(
-            f'{path} line {number} is {line!r:.40}, must be a JSON object with "prompt" and "category"'
+            f'{path} line {number} is {line!r:.40}, must be a JSON object with "prompt" and "category" ({error})'
         ) from error
     for name, value in (("prompt", text), ("category", category)):
-        require(f"{path} line {number}: {name}", value, isinstance(value, str), "a string")
-    require(f"{path} line {number}: prompt", text, bool(text.strip()), "a text that is not empty")
+        place = f"{path} line {number}: {name}"
+        require(place, value, isinstance(value, str), "a string")
+        require(place, value, bool(value.strip()), "a text that is not empty")
+        check_encodable(place, value)
     return category, text
 
 

@@ -5,6 +5,7 @@ A value that the device does not tell is None, and never guessed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -19,7 +20,7 @@ from .bench_nvml import Gpu, open_gpu
 from .devices import parse_device
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 BUSY_SHARE = 0.05
 """From here on others' use of the processors is said."""
@@ -64,7 +65,7 @@ class Sensors:
         if self._gpu is not None:
             value = self._gpu.joules()
             return () if value is None else (value,)
-        return tuple(_number(folder / "energy_uj") / 1e6 for folder in self._domains)
+        return tuple(value / 1e6 for value in _numbers(folder / "energy_uj" for folder in self._domains))
 
     def joules_since(self, before: tuple[float, ...]) -> float | None:
         """Energy since a reading of joules(); None where the device does not tell."""
@@ -72,6 +73,8 @@ class Sensors:
         if not now or len(now) != len(before):
             return None
         ranges = tuple(self._domains.values()) or (0.0,)
+        if len(now) != len(ranges):  # a counter that cannot be read any more
+            return None
         # A counter begins again at its range.
         pairs = zip(now, before, ranges, strict=True)
         return sum(after - first + (most if after < first else 0.0) for after, first, most in pairs)
@@ -92,23 +95,24 @@ class Sensors:
         """Folders of sockets whose energy may be read, with the joules at which the counter begins again."""
         found = {}
         for folder in sorted(self._sys.glob("class/powercap/intel-rapl:*")):
-            if _PACKAGE.fullmatch(folder.name) and os.access(folder / "energy_uj", os.R_OK):
-                found[folder] = _number(folder / "max_energy_range_uj") / 1e6
+            values = list(_numbers([folder / "energy_uj", folder / "max_energy_range_uj"]))
+            if _PACKAGE.fullmatch(folder.name) and len(values) == 2:  # noqa: PLR2004 - both
+                found[folder] = values[1] / 1e6
         return found
 
     def _temperature(self) -> float | None:
-        values = [_number(path) / 1e3 for path in self._sys.glob("class/thermal/thermal_zone*/temp") if _has(path)]
-        return max(values, default=None)
+        found = max(_numbers(self._sys.glob("class/thermal/thermal_zone*/temp")), default=None)
+        return None if found is None else found / 1e3
 
     def _clock(self) -> float | None:
         """Mean of the cores, MHz."""
-        paths = [path for path in self._sys.glob("devices/system/cpu/cpu*/cpufreq/scaling_cur_freq") if _has(path)]
-        return sum(_number(path) / 1e3 for path in paths) / len(paths) if paths else None
+        values = list(_numbers(self._sys.glob("devices/system/cpu/cpu*/cpufreq/scaling_cur_freq")))
+        return sum(values) / 1e3 / len(values) if values else None
 
     def _throttle_events(self) -> int | None:
         pattern = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
-        paths = [path for path in self._sys.glob(pattern) if _has(path)]
-        return int(sum(_number(path) for path in paths)) if paths else None
+        values = list(_numbers(self._sys.glob(pattern)))
+        return int(sum(values)) if values else None
 
     def _busy_seconds(self) -> float:
         """First line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
@@ -139,14 +143,8 @@ def _has_throttled(before: Reading, after: Reading) -> bool:
     return after.throttle_events > before.throttle_events or (after.throttle_events == before.throttle_events == 1)
 
 
-def _has(path: Path) -> bool:
-    """Whether it holds a number now: sensors of some machines exist and fail."""
-    try:
-        _number(path)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _number(path: Path) -> float:
-    return float(path.read_text())
+def _numbers(paths: Iterable[Path]) -> Iterator[float]:
+    """What files hold; those of sensors that fail now, which some do for a moment, are left out."""
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            yield float(path.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,26 +21,27 @@ if TYPE_CHECKING:
     from .options import GenerateKeywords
     from .token_stream import TokenStream
 
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _REPEATS = 3
 _SEQUENCE_TURNS = 5
 
 
 def parse_contexts(text: str | None, max_context: int, new_tokens: int) -> tuple[int, ...]:
-    """The lengths of a list such as "128,1024"; none of None.
+    """The lengths of a list such as "128,1024", each once; none of None.
 
     Raises:
         InvalidArgumentError: a length that is no number above 0, or leaves no room in the context.
     """
     lengths = []
     for part in text.split(",") if text is not None else ():
-        if not part.strip().isdecimal() or int(part) < 1:
-            raise InvalidArgumentError(f"--context has {part!r}, must be numbers of tokens, as 128,1024")
+        if not _LENGTH.fullmatch(part.strip()) or int(part) < 1:
+            raise InvalidArgumentError(f"--context has {part!r:.40}, must be numbers of tokens, as 128,1024")
         if int(part) + max(new_tokens, *VERIFY_ROWS) > max_context:
             raise InvalidArgumentError(
                 f"--context {int(part)} and --new-tokens {new_tokens} do not fit the context of {max_context} tokens"
             )
         lengths.append(int(part))
-    return tuple(lengths)
+    return tuple(dict.fromkeys(lengths))
 
 
 def sweep_contexts(

@@ -15,6 +15,7 @@ import numpy as np
 
 from pilotfish.bindings import Model
 
+from .bench_passes import context_to_time
 from .options import GenerateKeywords
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def evaluate(
     for prompt in prompts:
         answers.append(judge(engine, prompt, new_tokens))
         on_step()
-    context = int(statistics.median(len(prompt.ids) for prompt in prompts)) + new_tokens // 2
+    middle = int(statistics.median(len(prompt.ids) for prompt in prompts)) + new_tokens // 2
+    context = context_to_time(engine, middle, NUM_POSITIONS + 1)
     costs = measure_costs(engine, context=context, repeats=repeats)
     return score(answers, costs), costs
 

@@ -6,6 +6,7 @@ set -euo pipefail
 [ $# -ge 1 ] || { sed -n 2,4p "${BASH_SOURCE[0]}" >&2; exit 2; }
 bundle=$1 page=${2:-device-report.html}
 shift $(($# < 2 ? $# : 2))
+python -m pilotfish.runtime.report.device_page --check "$page" # before the minutes, not after them
 numbers=$(mktemp -d)
 trap 'rm -rf "$numbers"' EXIT
 

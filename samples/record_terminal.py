@@ -57,8 +57,9 @@ def record(command: str, num_columns: int) -> Iterator[tuple[float, str]]:
     ) as process:
         os.close(slave)
         decoder = codecs.getincrementaldecoder("utf-8")()
-        while text := decoder.decode(_read(master)):
-            yield time.monotonic(), text.replace("\r\n", "\n")
+        while content := _read(master):
+            if text := decoder.decode(content):  # a piece may end within a character, or between \r and \n
+                yield time.monotonic(), text
     os.close(master)
     if process.returncode != 0:
         sys.exit(f"{command} ended with {process.returncode}")
@@ -114,6 +115,8 @@ def _placed(pieces: list[Piece], num_columns: int) -> Iterator[tuple[Piece, str,
     for piece in pieces:
         text = ""
         for character in piece.text:
+            if character == "\r":  # of \r\n, which terminals make of \n
+                continue
             if character == "\n" or column == num_columns:
                 if text:
                     yield piece, text, line, column - len(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from pilotfish.bindings import InvalidArgumentError, limits
 from pilotfish.runtime import bench as measuring
-from pilotfish.runtime.bench_passes import MAX_DRAFT_TOKENS, roofline, time_passes
+from pilotfish.runtime.bench_passes import MAX_DRAFT_TOKENS, VERIFY_ROWS, context_to_time, roofline, time_passes
 from pilotfish.runtime.bench_prompts import PromptSet, built_in_prompts, fixed_prompt, prompts_from_file
 from pilotfish.runtime.bench_report import typical_prompt
 from pilotfish.runtime.bench_sensors import Sensors
@@ -25,7 +26,7 @@ from pilotfish.runtime.speculation import DEFAULT_ACCEPTANCE
 from .arguments import Acceptance, Bundle, DraftTokens, Json
 from .bars import passing_bar
 from .bench_tables import show_bench
-from .console import note_device, write_json
+from .console import note_device
 from .flags import ChoiceFlags, EngineFlags, TreeFlags, with_groups
 from .loading import open_engine
 from .pages import PageFlags
@@ -77,7 +78,9 @@ class MeasureFlags:
     context: Context = None
 
     def check(self) -> None:
-        """Raise InvalidArgumentError where two exclude each other."""
+        """Raise InvalidArgumentError where two exclude each other, or the time is no number."""
+        if self.seconds is not None and not math.isfinite(self.seconds):
+            raise InvalidArgumentError(f"--seconds is {self.seconds}, must be a number of seconds")
         if self.prompts is not None and self.prompt_tokens is not None:
             raise InvalidArgumentError(
                 f"--prompts {self.prompts} and --prompt-tokens {self.prompt_tokens} exclude each other: give one"
@@ -130,7 +133,7 @@ def bench(
     GenerateOptions(num_draft_tokens=num_draft_tokens)
     GenerateOptions(**tree.keywords())
     GenerateOptions(**choice.keywords())
-    pages.check()
+    pages.check(json_file, [measure.prompts] if measure.prompts is not None else [], [bundle])
     note_device(engine_flags.device)
     opening: dict[str, Any] = {
         "acceptance": acceptance,
@@ -148,9 +151,7 @@ def bench(
     settings = {"draft_tokens": num_draft_tokens, **tree.keywords(), **choice.keywords(), "acceptance": acceptance}
     chosen = {"threads": report["bundle"]["threads"], "device": engine_flags.device}
     report["settings"] = chosen | settings | measure.settings()
-    show_bench(report)
-    pages.write(lambda: bench_page(report))
-    write_json(json_file, report)
+    pages.deliver(lambda: bench_page(report), json_file, report, lambda: show_bench(report))
 
 
 def _measure(
@@ -160,8 +161,7 @@ def _measure(
     contexts = parse_contexts(flags.context, engine.info.max_context, flags.new_tokens)
     limit = flags.time_limit()
     lengths = sorted(len(prompt.ids) for prompt in chosen.prompts)
-    most = max(0, engine.info.max_context - max(MAX_DRAFT_TOKENS + 1, flags.new_tokens))
-    middle = min(lengths[len(lengths) // 2], most)
+    middle = context_to_time(engine, lengths[len(lengths) // 2], max(VERIFY_ROWS))
     sensors = Sensors(device)
     before = sensors.read()
     passes = time_passes(

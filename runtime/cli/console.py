@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Wide enough for every table, where no terminal limits the width.
 _FILE_WIDTH = 160
 
@@ -34,13 +36,19 @@ def notes() -> Console:
 
 
 def show(line: str) -> None:
-    """One line of results, as it is."""
-    out().print(line, markup=False, soft_wrap=True)
+    """One line of results, as it is, but for what terminals obey."""
+    out().print(printable(line), markup=False, soft_wrap=True)
 
 
 def note(line: str) -> None:
-    """One line for the person at the terminal, as it is; what UTF-8 has no bytes for is escaped."""
-    notes().print(line.encode(errors="backslashreplace").decode(), markup=False, soft_wrap=True)
+    """One line for the person at the terminal, as it is, but for what terminals obey."""
+    notes().print(printable(line), markup=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with escapes for control characters, which names of files may have, and what UTF-8 has no bytes for."""
+    escaped = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return escaped.encode(errors="backslashreplace").decode()
 
 
 def note_device(device: str) -> None:
@@ -53,11 +61,12 @@ def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, align: Literal["left", "right"] = "right"
 ) -> Table:
     """A table whose first column is text and whose others are numbers, or facts for which align is "left"."""
-    result = Table(title=title, title_justify="left")
+    # Text is shown as it is: paths and pip's extras look like markup.
+    result = Table(title=Text(printable(title), style="table.title"), title_justify="left")
     for index, name in enumerate(header):
-        result.add_column(name, justify="left" if index == 0 else align, overflow="fold")
+        result.add_column(Text(printable(name)), justify="left" if index == 0 else align, overflow="fold")
     for row in rows:
-        result.add_row(*map(Text, row))  # as it is: pip's extras look like markup
+        result.add_row(*(Text(printable(cell)) for cell in row))
     return result
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pilotfish.bindings import UnsupportedError
+from pilotfish.bindings import InvalidArgumentError, UnsupportedError
 from pilotfish.runtime.bench import drafting_models
+from pilotfish.runtime.bench_passes import context_of_all
 from pilotfish.runtime.bench_prompts import prompts_from_file
-from pilotfish.runtime.draft_evaluation import NUM_POSITIONS, evaluate
+from pilotfish.runtime.draft_evaluation import ALL, NUM_POSITIONS, evaluate
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.manifest import read_manifest
 from pilotfish.runtime.option_checks import is_greedy
@@ -20,7 +21,7 @@ from pilotfish.runtime.shape_evaluation import MOST_NODES, evaluate_shapes
 
 from .arguments import Json
 from .bars import passing_bar
-from .console import note, note_device, show, write_json
+from .console import note, note_device, show
 from .draft_trials import show_trials
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
@@ -60,9 +61,13 @@ def evaluate_draft(
     """
     GenerateOptions(**choice.keywords())  # what is wrong with them shows before a bundle loads
     for bundle in bundles:
-        read_manifest(bundle)  # a wrong path shows before the others are evaluated
+        manifest = read_manifest(bundle)  # what is wrong with one shows before the others are evaluated
+        if len(manifest.models) == 1 and manifest.head is None:
+            raise UnsupportedError(
+                f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head"
+            )
     room = max(NUM_POSITIONS, MOST_NODES)
-    pages.check()
+    pages.check(json_file, [prompts], bundles)
     reports: list[dict[str, Any]] = []
     candidates: list[Candidate] = []
     for bundle in bundles:
@@ -76,13 +81,16 @@ def evaluate_draft(
                 for source, found in scores.items()
             ]
         reports.append(report)
+    machine = describe_machine(engine_flags.device)
+    content = {"schema": SCHEMA, "machine": machine, "bundles": reports, "advice": advice(candidates)}
+    device = str(machine.get("gpu", machine["cpu"]))
+    pages.deliver(lambda: drafts_page(candidates, device, prompts), json_file, content, lambda: _show(candidates))
+
+
+def _show(candidates: Sequence[Candidate]) -> None:
     if len(candidates) > 1:
         show_comparison([(each.bundle, each.source, each.scores) for each in candidates])
     show(advice(candidates))
-    machine = describe_machine(engine_flags.device)
-    pages.write(lambda: drafts_page(candidates, str(machine.get("gpu", machine["cpu"])), prompts))
-    content = {"schema": SCHEMA, "machine": machine, "bundles": reports, "advice": advice(candidates)}
-    write_json(json_file, content)
 
 
 def _formats(engine: Engine, source: str) -> str:
@@ -99,8 +107,10 @@ def _format_text(formats: dict[str, str]) -> str:
 
 
 def _prompts(engine: Engine, path: str, new_tokens: int) -> Sequence[Prompt]:
-    """The prompts that leave room for an answer; the others are counted."""
-    chosen = prompts_from_file(engine, path, new_tokens)
+    """The prompts that leave room for an answer in the contexts of all models; the others are counted."""
+    chosen = prompts_from_file(engine, path, new_tokens, context_of_all(engine))
+    if any(prompt.category == ALL for prompt in chosen.prompts):
+        raise InvalidArgumentError(f"{path} has the category {ALL!r}, which is that of all prompts: name it otherwise")
     if chosen.num_too_long:
         note(f"{chosen.num_too_long} prompt(s) of {path} left out: they leave no room for {new_tokens} tokens")
     return chosen.prompts
@@ -114,14 +124,12 @@ def _evaluate(
         if model.trials:
             show_trials(f"{bundle}: drafts that its export tried", model.trials)
     sources = drafting_models(engine.info)
-    if not sources:
-        raise UnsupportedError(f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head")
     chosen = _prompts(engine, prompts, common["max_new_tokens"])
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}
     scores = {}
     replays = "draft" in sources and is_greedy(common["temperature"])
     with passing_bar() as progress:
-        task = progress.add_task(f"answering, {bundle}", total=len(chosen) * (len(sources) + replays))
+        task = progress.add_task("answering", total=len(chosen) * (len(sources) + replays))
         if replays:
             new_tokens = common["max_new_tokens"]
             replayed, costs = evaluate(engine, chosen, new_tokens, pass_repeats, lambda: progress.advance(task))

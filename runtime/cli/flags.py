@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from pilotfish.bindings import limits
+from pilotfish.bindings import InvalidArgumentError, limits
 from pilotfish.runtime.draft_tree import DYNAMIC
 from pilotfish.runtime.options import FLAG, GenerateKeywords, GenerateOptions
 from pilotfish.runtime.speculation import DEFAULT_CALIBRATION
@@ -114,8 +114,15 @@ class ChoiceFlags:
     seed: MeasuredSeed = 0
 
     def keywords(self) -> GenerateKeywords:
-        """As Engine.generate takes them."""
-        return cast("GenerateKeywords", dict(vars(self)))
+        """As Engine.generate takes them; InvalidArgumentError if a filter is given for greedy decoding."""
+        keywords = cast("GenerateKeywords", dict(vars(self)))
+        for name, off in (("top_k", 0), ("top_p", 1)):
+            value = vars(self)[name]
+            if value != off and keywords["temperature"] == 0:
+                raise InvalidArgumentError(
+                    f"{name} is {value}, but temperature 0 takes the likeliest token anyway: give --temperature too"
+                )
+        return keywords
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pilotfish.bindings import InvalidArgumentError
-from pilotfish.runtime.files import replace_text, why_not_writable
+from pilotfish.runtime.files import check_outputs, replace_text, why_not_writable
 from pilotfish.runtime.report.png import check_png, write_pngs
 
-from .console import note
+from .console import note, write_json
 
 if TYPE_CHECKING:
     from pilotfish.runtime.report.page import Page
 
 
 def _check_html(target: str | None) -> str | None:
+    if target == "-":
+        raise InvalidArgumentError("--html '-' names no file: standard output has the tables")
     if target is not None and (reason := why_not_writable(target)):
         raise InvalidArgumentError(f"--html {target!r} cannot be written: {reason}")
     return target
@@ -44,13 +47,32 @@ class PageFlags:
     html: Html = None
     png: Png = None
 
-    def check(self) -> None:
-        """Raise what writing pictures would, before the work."""
+    def check(self, json_file: str | None, inputs: Iterable[str | Path], bundles: Iterable[str] = ()) -> None:
+        """Raise what writing would, before the work; ``inputs`` and the bundles' files are read, and must stay."""
+        patterns = ("manifest.json", "tokenizer.json", "*.onnx", "*.bin")
+        own = (path for bundle in bundles for pattern in patterns for path in Path(bundle).glob(pattern))
+        check_outputs({"--html": self.html, "--json": json_file}, [*inputs, *own])
         if self.png is not None:
             check_png(self.png)
 
-    def write(self, make: Callable[[], Page]) -> None:
-        """Write what was asked for.
+    def deliver(
+        self, make: Callable[[], Page], json_file: str | None, content: dict[str, Any], show: Callable[[], None]
+    ) -> None:
+        """Write what was asked for, then show the results. Each is done also where another one fails.
+
+        Raises:
+            InvalidArgumentError: a file cannot be written.
+        """
+        with contextlib.ExitStack() as rest:  # what comes last here is done first
+            if json_file == "-":  # the last line
+                rest.callback(write_json, json_file, content)
+            rest.callback(show)
+            rest.callback(self._write, make)
+            if json_file != "-":
+                rest.callback(write_json, json_file, content)
+
+    def _write(self, make: Callable[[], Page]) -> None:
+        """Write page and pictures.
 
         Raises:
             InvalidArgumentError: it cannot be written.

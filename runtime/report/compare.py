@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,7 +10,7 @@ from pilotfish.runtime.bench import PLAIN
 from pilotfish.runtime.bench_statistics import Interval, median_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _MOST_SHOWN = 200  # characters of a value
 # Of the settings: those that change what is generated, so that prompts are no longer pairs.
@@ -130,13 +129,28 @@ def _unpaired(before: Interval, after: Interval) -> Interval:
 def _different_facts(first: dict[str, Any], other: dict[str, Any]) -> tuple[tuple[str, str, str], ...]:
     found = []
     for part in ("machine", "bundle", "settings"):
-        for key in sorted(first[part].keys() | other[part].keys()):
-            values = [str(each[part].get(key)) for each in (first, other)]
-            if values[0] != values[1]:
-                found.append((f"{part}: {key}", *(textwrap.shorten(value, _MOST_SHOWN) for value in values)))
+        before, after = (dict(_leaves(part, each[part])) for each in (first, other))
+        found += [
+            (name, before.get(name, "-"), after.get(name, "-"))
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        ]
     if first["prompts"]["sha256"] != other["prompts"]["sha256"]:
         found.append(("prompts", first["prompts"]["sha256"][:16], other["prompts"]["sha256"][:16]))
-    return tuple((name, before, after) for name, before, after in found)
+    return tuple((name, _shortened(before), _shortened(after)) for name, before, after in found)
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """The values of nested objects by their path, as text."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}: {key}", inner)
+    else:
+        yield name, str(value)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _numbers(first: dict[str, Any], other: dict[str, Any]) -> tuple[tuple[str, float, float], ...]:

@@ -24,8 +24,6 @@ def compare_page(first: str, comparisons: Sequence[Comparison], notes: Sequence[
         page.section(each.name)
         if each.changes:
             _add_changes(page, each, f"ratios-{index + 1}")
-        if each.only_one:
-            page.paragraph(f"Only one of the two has: {', '.join(each.only_one)}.")
         page.heading("What was different")
         page.table(("what", first, each.name), each.facts or [("nothing that is recorded", "", "")], is_text=True)
         page.heading("Other numbers, whose spread is not known")

@@ -1,17 +1,17 @@
 """One page about a device and a bundle: what doctor, plan, verify and bench found. `samples/device_report.sh` makes it.
 
 python -m pilotfish.runtime.report.device_page doctor.json plan.json verify.json bench.json PAGE.html
+python -m pilotfish.runtime.report.device_page --check PAGE.html    # whether it can be written, before the work
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from pilotfish.bindings import InvalidArgumentError, PilotfishError
-from pilotfish.runtime.files import read_text, replace_text
+from pilotfish.runtime.files import check_outputs, parse_json, read_text, replace_text, why_not_writable
 from pilotfish.runtime.memory import MEMORY_PARTS
 
 from .answer_sections import add_memory
@@ -57,24 +57,38 @@ def device_page(doctor: dict[str, Any], plan: dict[str, Any], verify: dict[str, 
 
 def main(arguments: list[str]) -> int:
     """Read four files and write the page; 2 with a message if one is not what it should be."""
-    if len(arguments) != _ARGUMENTS:
+    is_check = len(arguments) == len(("--check", "PAGE")) and arguments[0] == "--check"
+    if len(arguments) != _ARGUMENTS and not is_check:
         sys.stderr.write(f"{__doc__}\n")
         return 2
+    *files, target = arguments
     try:
-        doctor, plan, verify = (
-            _read(path, key) for path, key in zip(arguments, ("", "total_bytes", "checks"), strict=False)
-        )
-        text = device_page(doctor, plan, verify, read_bench_report(arguments[3])).html()
-        replace_text(Path(arguments[4]), text)
+        if target.startswith("-") or (reason := why_not_writable(target)):
+            reason = "options come after the page" if target.startswith("-") else reason
+            raise InvalidArgumentError(f"the page {target!r} cannot be written: {reason}")
+        if not is_check:
+            check_outputs({"the page": target}, files)
+            replace_text(Path(target), _page_of(files))
     except (PilotfishError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
 
 
+def _page_of(files: list[str]) -> str:
+    doctor, plan, verify = (_read(path, key) for path, key in zip(files, ("", "total_bytes", "checks"), strict=False))
+    bench = read_bench_report(files[3])
+    try:
+        return device_page(doctor, plan, verify, bench).html()
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise InvalidArgumentError(
+            f"one of {', '.join(files)} is damaged, or of another version: {type(error).__name__}: {error}"
+        ) from error
+
+
 def _read(path: str, key: str) -> dict[str, Any]:
     try:
-        content = json.loads(read_text("the report", path))
+        content = parse_json(read_text("the report", path))
     except ValueError as error:
         raise InvalidArgumentError(f"{path} is no JSON: {error}") from error
     if not isinstance(content, dict) or (key and key not in content):

@@ -69,8 +69,9 @@ def advice(candidates: Sequence[Candidate]) -> str:
     if len(ranked) == 1:
         return f"Ship the {chosen.name}: {reason}."
     others = [each for each in ranked if each is not chosen]
-    ahead = best.tokens_per_s / others[0].best.tokens_per_s - 1
-    return f"Ship the {chosen.name}: {reason}, {ahead:.0%} more than the {others[0].name}."
+    second = others[0].best.tokens_per_s
+    ahead = f"{best.tokens_per_s / second - 1:.0%} more than" if second else "and nothing could be measured of"
+    return f"Ship the {chosen.name}: {reason}, {ahead} the {others[0].name}."
 
 
 def drafts_page(candidates: Sequence[Candidate], cpu: str, prompts: str) -> Page:

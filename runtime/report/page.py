@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING
+
+from .escaped import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,32 +79,32 @@ class Page:
 
     def section(self, title: str) -> None:
         """Begin a section."""
-        self._parts.append(f"<h2>{escape(title)}</h2>")
+        self._parts.append(f"<h2>{escaped(title)}</h2>")
 
     def heading(self, title: str) -> None:
         """Begin a part of a section."""
-        self._parts.append(f"<h3>{escape(title)}</h3>")
+        self._parts.append(f"<h3>{escaped(title)}</h3>")
 
     def paragraph(self, text: str) -> None:
         """A paragraph."""
-        self._parts.append(f"<p>{escape(text)}</p>")
+        self._parts.append(f"<p>{escaped(text)}</p>")
 
     def note(self, text: str) -> None:
         """A paragraph that must not be missed."""
-        self._parts.append(f'<p class="note">{escape(text)}</p>')
+        self._parts.append(f'<p class="note">{escaped(text)}</p>')
 
     def chart(self, name: str, caption: str, svg: str, legend: str = "") -> None:
         """A chart with a legend, which is an SVG too."""
         self.charts.append(Chart(name, caption, svg))
         self._parts.append(
-            f'<figure id="{escape(name)}"><div class="wide">{legend}{svg}</div>'
-            f"<figcaption>{escape(caption)}</figcaption></figure>"
+            f'<figure id="{escaped(name)}"><div class="wide">{legend}{svg}</div>'
+            f"<figcaption>{escaped(caption)}</figcaption></figure>"
         )
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], *, is_text: bool = False) -> None:
         """A table whose first column is text and whose others are numbers, unless all are text."""
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        head = "".join(f"<th>{escaped(cell)}</th>" for cell in header)
+        body = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         kind = ' class="text"' if is_text else ""
         self._parts.append(
             f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -112,10 +113,10 @@ class Page:
     def coloured(self, pieces: Iterable[tuple[str, int | None]]) -> None:
         """A text whose pieces have one of the colours behind them, or None."""
         spans = "".join(
-            escape(text)
+            escaped(text)
             if colour is None
             else f'<span class="token" style="background:color-mix(in srgb,var(--c{colour}) 35%,transparent)">'
-            f"{escape(text)}</span>"
+            f"{escaped(text)}</span>"
             for text, colour in pieces
         )
         self._parts.append(f'<div class="answer">{spans}</div>')
@@ -128,8 +129,8 @@ class Page:
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-            f"<title>{escape(self.title)}</title><style>{themes}{dark}{_STYLE}</style></head><body>"
-            f"<h1>{escape(self.title)}</h1><p>{escape(self.subtitle)}</p>\n"
+            f"<title>{escaped(self.title)}</title><style>{themes}{dark}{_STYLE}</style></head><body>"
+            f"<h1>{escaped(self.title)}</h1><p>{escaped(self.subtitle)}</p>\n"
             + "\n".join(self._parts)
             + "</body></html>\n"
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.bindings import InvalidArgumentError, UnsupportedError
+from pilotfish.runtime.files import replace_bytes
 
 from .page import LIGHT
 
@@ -18,16 +20,18 @@ _SCALE = 3  # 1680 pixels wide
 
 
 def check_png(folder: str) -> None:
-    """Whether pictures can be drawn, and the folder exists.
+    """Whether pictures can be drawn, and written into the folder.
 
     Raises:
         UnsupportedError: resvg is not installed.
-        InvalidArgumentError: there is no such folder.
+        InvalidArgumentError: there is no such folder, or it may not be written.
     """
     if importlib.util.find_spec("resvg_py") is None:
         raise UnsupportedError("--png needs the package resvg-py: pip install 'pilotfish[report]'")
     if not Path(folder).is_dir():
         raise InvalidArgumentError(f"--png {folder!r} is no folder: make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidArgumentError(f"--png {folder!r} may not be written: give another folder")
 
 
 def write_pngs(page: Page, folder: str) -> list[Path]:
@@ -43,7 +47,7 @@ def write_pngs(page: Page, folder: str) -> list[Path]:
         drawn = resvg_py.svg_to_bytes(svg_string=with_colours(chart.svg), zoom=_SCALE, background=LIGHT["paper"])
         path = Path(folder) / f"{chart.name}.png"
         try:
-            path.write_bytes(bytes(drawn))
+            replace_bytes(path, bytes(drawn))
         except OSError as error:
             raise InvalidArgumentError(f"--png {str(path)!r} cannot be written: {error.strerror}") from error
         written.append(path)
@@ -52,5 +56,6 @@ def write_pngs(page: Page, folder: str) -> list[Path]:
 
 def with_colours(svg: str) -> str:
     """The SVG with the light theme's colours in place of the page's variables, for programs that know no CSS."""
-    coloured = re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], svg)
-    return coloured.replace("system-ui, sans-serif", "sans-serif")
+    # Whole attributes alone: texts have no quotation marks, and may say anything.
+    coloured = re.sub(r'"var\(--(\w+)\)"', lambda match: f'"{LIGHT[match[1]]}"', svg)
+    return coloured.replace('"system-ui, sans-serif"', '"sans-serif"')

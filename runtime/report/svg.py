@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
+
+from .escaped import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,7 @@ def segments(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, int, st
             width = length * scale
             parts.append(
                 f'<rect class="segment" data-value="{length:.4g}" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" '
-                f'height="{_BAR + 3}" {_fill(colour)}><title>{escape(what)}</title></rect>'
+                f'height="{_BAR + 3}" {_fill(colour)}><title>{escaped(what)}</title></rect>'
             )
             x += width
         y += _ROW
@@ -154,14 +155,14 @@ def _line(line: Line, points: Sequence[tuple[float, float]], legend_y: float) ->
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="12.5"><title>{escape(title)}</title>{"".join(parts)}</svg>'
+        f'font-family="system-ui, sans-serif" font-size="12.5"><title>{escaped(title)}</title>{"".join(parts)}</svg>'
     )
 
 
 def _text(x: float, y: float, content: str, *, anchor: str = "start", weight: str = "normal") -> str:
     placed = "" if anchor == "start" else f' text-anchor="{anchor}"'
     bold = "" if weight == "normal" else f' font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="var(--ink)"{placed}{bold}>{escape(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="var(--ink)"{placed}{bold}>{escaped(content)}</text>'
 
 
 def _fill(colour: int) -> str:

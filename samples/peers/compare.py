@@ -13,13 +13,16 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pilotfish import Engine
+from pilotfish.bindings import InvalidArgumentError
 from pilotfish.runtime.bench import drafting_models
 from pilotfish.runtime.bench_prompts import built_in_prompts
 from pilotfish.runtime.bench_statistics import Interval, median_interval
+from pilotfish.runtime.files import check_outputs, replace_text, why_not_writable
 from pilotfish.runtime.machine import describe_machine
 from pilotfish.runtime.report.page import Page
 from pilotfish.runtime.report.svg import Bar, bars
@@ -79,17 +82,20 @@ def start(python: Path, command: list[str]) -> Peer | str:
     name = " ".join([command[0].removesuffix("_worker.py"), command[3]])
     if not python.exists():
         return f"{name}: not installed ({python} does not exist)"
-    process = subprocess.Popen(
-        [str(python), str(WORKERS / command[0]), *command[1:]],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    line = process.stdout.readline()
-    if not line:
-        error = process.stderr.read().strip().splitlines() or ["no message"]
-        return f"{name}: could not start: {error[-1]:.200}"
+    with tempfile.TemporaryFile() as said:  # a pipe that nobody reads would stop an engine that prints a lot
+        process = subprocess.Popen(
+            [str(python), str(WORKERS / command[0]), *command[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            said.seek(0)
+            error = said.read().decode(errors="replace").strip().splitlines() or ["no message"]
+            return f"{name}: could not start: {error[-1]:.200}"
     return Peer(**json.loads(line), process=process)
 
 
@@ -97,6 +103,8 @@ def measure(peers: list[Peer], prompts: list[list[int]], new_tokens: int) -> lis
     """Let all answer each prompt in turn, the first one another each time; who failed and why."""
     failed = []
     for turn, ids in enumerate([prompts[0], *prompts]):  # the first turn warms up
+        if not peers:
+            break
         for peer in peers[turn % len(peers) :] + peers[: turn % len(peers)]:
             try:
                 answer = peer.ask(ids, new_tokens)
@@ -168,8 +176,20 @@ def parse() -> argparse.Namespace:
     for name, default in (("threads", 2), ("prompts", 12), ("new-tokens", 48)):
         parser.add_argument(f"--{name}", type=int, default=default)
     for name in ("html", "json"):
-        parser.add_argument(f"--{name}", type=Path)
-    return parser.parse_args()
+        parser.add_argument(f"--{name}")
+    arguments = parser.parse_args()
+    for name, least in (("threads", 1), ("prompts", 1), ("new_tokens", 2)):
+        if getattr(arguments, name) < least:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(arguments, name)}, must be at least {least}")
+    outputs = {"--html": arguments.html, "--json": arguments.json}
+    for name, file in outputs.items():  # before the minutes, not after them
+        if file is not None and (reason := why_not_writable(file)):
+            parser.error(f"{name} {file!r} cannot be written: {reason}")
+    try:
+        check_outputs(outputs, [file for file in (arguments.gguf, arguments.draft_gguf) if file is not None])
+    except InvalidArgumentError as error:
+        parser.error(str(error))
+    return arguments
 
 
 def main() -> int:
@@ -202,10 +222,10 @@ def main() -> int:
         print("  ".join(f"{cell:>16}" for cell in line))
     for line in left_out:
         print(f"left out: {line}")
-    if arguments.html:
-        arguments.html.write_text(page(report).html(), encoding="utf-8")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if arguments.json is not None:
+        replace_text(Path(arguments.json), json.dumps(report, indent=2) + "\n")
+    if arguments.html is not None:
+        replace_text(Path(arguments.html), page(report).html())
     return 0
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from command_line import CommandLine
 
 QUICK = ("--pass-repeats", 1, "--repeats", 1, "--threads", 1)
@@ -95,6 +96,16 @@ def test_time_that_does_not_suffice_leaves_every_kind_measured(
         (["--html", "/nowhere/page.html"], "--html '/nowhere/page.html' cannot be written"),
         (["--num-sequences", "17"], "Invalid value for '--num-sequences'"),
         (["--seconds", "0"], "Invalid value for '--seconds'"),
+        (["--seconds", "inf"], "--seconds is inf, must be a number of seconds"),
+        (["--context", "9" * 5000], "--context has '999"),
+        (["--context", "\u0663"], "--context has '\u0663', must be numbers"),
+        (["--html", "-"], "--html '-' names no file"),
+        (["--top-p", "0.5"], "top_p is 0.5, but temperature 0 takes the likeliest token anyway"),
+        (["--top-k", "4"], "top_k is 4, but temperature 0 takes the likeliest token anyway"),
+        (
+            ["--max-context", "12", "--prompt-tokens", "4", "--new-tokens", "2"],
+            "the context holds 12 tokens, and passes of 16 are timed: give a larger --max-context",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_and_nothing_is_written(
@@ -116,3 +127,53 @@ def test_pictures_need_their_library_and_a_folder(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     finished = cli("bench", tiny_bundle, "--png", tmp_path / "none")
     assert (finished.exit_code, "is no folder: make it first" in finished.err) == (2, True)
+
+
+def test_outputs_overwrite_nothing_that_is_read(
+    tiny_bundle: Path, cli: CommandLine, prompts: Path, tmp_path: Path
+) -> None:
+    both = tmp_path / "both"
+    for flags in (
+        ("--html", both, "--json", both),
+        ("--json", prompts),
+        ("--json", tiny_bundle / "manifest.json"),
+        ("--html", tiny_bundle / "target.onnx"),
+    ):
+        finished = cli("bench", tiny_bundle, "--prompts", prompts, *flags)
+        assert (finished.exit_code, "would overwrite" in finished.err) == (2, True), flags
+    assert not both.exists()
+
+
+def test_files_are_written_also_where_nobody_reads_the_tables(tiny_bundle: Path, prompts: Path, tmp_path: Path) -> None:
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    flags = ("--prompts", prompts, "--new-tokens", 4, *QUICK, "--modes", "plain", "--html", page, "--json", numbers)
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "pilotfish", "bench", tiny_bundle, *flags]
+        done = subprocess.run([*map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "output cannot be written: No space left on device" in done.stderr
+    assert json.loads(numbers.read_text())["schema"] == "pilotfish-bench/3"
+    assert "</html>" in page.read_text()
+
+
+def test_numbers_are_written_also_where_the_page_cannot_be(
+    tiny_bundle: Path, cli: CommandLine, prompts: Path, tmp_path: Path
+) -> None:
+    numbers = tmp_path / "numbers.json"
+    flags = ("--prompts", prompts, "--new-tokens", 4, *QUICK, "--modes", "plain", "--html", "/dev/full")
+    finished = cli("bench", tiny_bundle, *flags, "--json", numbers)
+    assert finished.exit_code == 2
+    assert "--html '/dev/full' cannot be written: No space left on device" in finished.err
+    assert "tokens/s, median" in finished.out
+    assert json.loads(numbers.read_text())["runs"]
+
+
+def test_a_draft_with_fewer_positions_is_timed_within_them(tiny_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    """The draft of the tiny bundle has 192 positions, the target 256."""
+    file = tmp_path / "long.jsonl"
+    file.write_text(json.dumps({"prompt": "x" * 220, "category": "a"}) + "\n")
+    finished = cli(
+        "bench", tiny_bundle, "--prompts", file, "--new-tokens", 4, *QUICK, "--modes", "plain", "--json", "-"
+    )
+    assert finished.exit_code == 0, finished.err
+    assert json.loads(finished.out.splitlines()[-1])["pass_context"] == 191

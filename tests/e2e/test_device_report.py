@@ -37,3 +37,9 @@ def test_a_bundle_that_is_none_ends_it(tmp_path: Path) -> None:
     assert "manifest.json" in done.stderr
     assert not (tmp_path / "page.html").exists()
     assert run().returncode == 2
+
+
+def test_a_page_that_cannot_be_written_ends_it_before_the_work(tmp_path: Path) -> None:
+    for page, words in ((tmp_path, "it is a folder"), ("--threads", "options come after the page")):
+        done = run(tmp_path / "no bundle", page)
+        assert (done.returncode, words in done.stderr, done.stdout) == (2, True, "")

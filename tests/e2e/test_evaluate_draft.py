@@ -108,3 +108,28 @@ def test_it_writes_a_page_with_advice(
     assert said.startswith(("Ship the draft of", "Ship none of them"))
     assert said in " ".join(finished.out.split())
     assert all(f'<figure id="{name}">' in page.read_text() for name in ("speed", "kinds", "acceptance"))
+
+
+def test_what_would_be_confused_or_does_not_fit_the_draft_is_said_first(
+    tiny_bundle: Path, plain_bundle: Path, prompts: Path, cli: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text('{"prompt": "one", "category": "all"}\n')
+    finished = cli("evaluate-draft", tiny_bundle, "--prompts", file)
+    assert (finished.exit_code, "has the category 'all', which is that of all" in finished.err) == (2, True)
+    file.write_text(json.dumps({"prompt": "x" * 200, "category": "a"}))  # the draft has 192 positions
+    finished = cli("evaluate-draft", tiny_bundle, "--prompts", file, "--new-tokens", 4)
+    assert (finished.exit_code, "in the context of 192 of the draft" in finished.err) == (2, True)
+    finished = cli("evaluate-draft", tiny_bundle, plain_bundle, "--prompts", prompts)
+    assert (finished.exit_code, "has no draft and no head" in finished.err, finished.out) == (2, True, "")
+    finished = cli("evaluate-draft", tiny_bundle, "--prompts", prompts, "--json", prompts)
+    assert (finished.exit_code, "which is read" in finished.err) == (2, True)
+
+
+def test_passes_are_timed_within_the_context(self_bundle: Path, cli: CommandLine, tmp_path: Path) -> None:
+    """The prompt fits, and nine rows behind it would not."""
+    file = tmp_path / "long.jsonl"
+    file.write_text(json.dumps({"prompt": "x" * 234, "category": "a"}))
+    limits = ("--new-tokens", 2, "--pass-repeats", 1, "--threads", 1)
+    finished = cli("evaluate-draft", self_bundle, "--prompts", file, *limits)
+    assert finished.exit_code == 0, finished.err

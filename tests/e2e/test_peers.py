@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -27,3 +33,40 @@ def test_engines_that_are_not_there_are_named(tiny_bundle: Path, tmp_path: Path)
     assert len(report["left_out"]) == 7
     assert all("not installed" in line for line in report["left_out"])
     assert "Left out: llama_cpp plain" in (tmp_path / "page.html").read_text()
+
+
+def test_what_cannot_be_done_is_refused_before_the_work(tiny_bundle: Path, tmp_path: Path) -> None:
+    program, gguf = SAMPLES / "peers" / "compare.py", tmp_path / "a.gguf"
+    gguf.touch()
+    for flags, words in (
+        (("--prompts", 0), "--prompts is 0, must be at least 1"),
+        (("--new-tokens", 1), "--new-tokens is 1, must be at least 2"),
+        (("--json", gguf), "which is read"),
+        (("--html", tmp_path), "it is a folder"),
+    ):
+        command = [sys.executable, program, tiny_bundle, "--gguf", gguf, *flags]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_an_engine_that_prints_a_lot_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a pipe holds, and then it answers; all that fail are named, also if nobody is left."""
+    monkeypatch.syspath_prepend(SAMPLES / "peers")
+    peers = importlib.import_module("compare")
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, sys\n"
+        'print(json.dumps({"name": "one", "version": "1"}), flush=True)\n'
+        "for line in sys.stdin:\n"
+        '    sys.stderr.write("x" * 1_000_000)\n'
+        "    sys.stderr.flush()\n"
+        '    print(json.dumps({"ids": [1, 2], "ttft": 1, "decode": 1}), flush=True)\n'
+    )
+    monkeypatch.setattr(peers, "WORKERS", tmp_path)
+    peer = peers.start(Path(sys.executable), ["worker.py", "gguf", "1", "plain"])
+    assert peer.ask([1], 2)["ids"] == [1, 2]
+    left = [peer]
+    assert peers.measure(left, [[1], [2]], 3) == ["one: it gave 2 of 3 tokens"]
+    assert left == []
+    peer.process.stdin.close()
+    assert peer.process.wait() == 0

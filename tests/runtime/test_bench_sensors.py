@@ -50,6 +50,19 @@ def test_energy_of_all_sockets_over_the_counters_end(machine: tuple[Path, Path])
     assert sensors.joules_since(before) == pytest.approx(0.5 + 2.0)
 
 
+def test_a_counter_that_cannot_be_read_any_more_tells_nothing(machine: tuple[Path, Path]) -> None:
+    sys, proc = machine
+    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:2"):
+        write(sys / "class/powercap" / name, {"energy_uj": 9_000_000, "max_energy_range_uj": 10_000_000})
+    (sys / "class/powercap/intel-rapl:2/max_energy_range_uj").unlink()
+    sensors = Sensors(sys=sys, proc=proc)
+    before = sensors.joules()
+    assert before == (9.0, 9.0)
+    (sys / "class/powercap/intel-rapl:1/energy_uj").unlink()
+    assert sensors.joules_since(before) is None
+    assert sensors.joules_since(sensors.joules()) is None
+
+
 def test_temperature_clock_and_throttling(machine: tuple[Path, Path]) -> None:
     sys, proc = machine
     write(sys, {"class/thermal/thermal_zone0/temp": 41000, "class/thermal/thermal_zone1/temp": "broken"})

@@ -126,6 +126,17 @@ def broken(change: dict[str, Any]) -> str:
         (broken({"runs": {}}), "a field runs of another type"),
         (broken({"runs.speeds": [1.0]}), "must be one above 0 for each prompt"),
         (broken({"runs.speeds": [0] * NUM_PROMPTS}), "must be one above 0 for each prompt"),
+        (broken({"runs.speeds": [5e-324] * NUM_PROMPTS}), "must be one above 0 for each prompt"),
+        (broken({"runs.speeds": ["1"] * NUM_PROMPTS}), "must be one above 0 for each prompt"),
+        (broken({"runs": []}), "a field runs of another type"),
+        (broken({"runs.ttft_ms": float("nan")}), "NaN is no number of JSON"),
+        (broken({"runs.ttft_ms": 10**400}), "a field runs.ttft_ms of another type or range"),
+        (broken({"runs.mode": "draft"}), "has a mode twice"),
+        (broken({"prompts.order": [[]] * NUM_PROMPTS}), "a field prompts.order of another type"),
+        (broken({"verify_ms": {"1": "4"}}), "a field verify_ms of another type or range, {'1': '4'}"),
+        (broken({"memory.peak_bytes": -1}), "a field memory.peak_bytes of another type or range, -1"),
+        ("[" * 100_000, "it is nested too deep"),
+        ('{"schema": 1, "schema": 2}', "an object has 'schema' twice"),
     ],
 )
 def test_files_that_are_no_report(cli: CommandLine, tmp_path: Path, text: str, words: str) -> None:
@@ -146,7 +157,36 @@ def test_what_cannot_be_compared(cli: CommandLine, tmp_path: Path) -> None:
         ((files[0],), "compare has 1 report, must be two or more"),
         ((*files, "--fail-below", 0), "--fail-below is 0.0, must be above 0"),
         ((*files, "--fail-below", 0.9), "no mode in common"),
+        ((files[0], *files, "--fail-below", 0.9), "no mode in common"),
+        ((*files, "--fail-below", "inf"), "--fail-below is inf, must be above 0"),
+        ((*files, "--json", files[0]), "a.json', which is read: give another file"),
+        ((*files, "--html", tmp_path / "new", "--json", tmp_path / "new"), "would overwrite what --html writes"),
         ((files[0], tmp_path / "none.json"), "cannot be read"),
     ):
         finished = cli("compare", *arguments)
         assert (finished.exit_code, words in finished.err) == (2, True), finished.err
+
+
+def test_names_are_shown_as_they_are(cli: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "["
+    folder.mkdir()
+    first, second = folder / "a].json", tmp_path / "b.json"  # "[/a]" is no end of a style
+    hostile = report(modes=("plain", "\x1b]0;title\x07[/x]"))
+    hostile["machine"]["cpu"] = "\x1b[2J"
+    first.write_text(json.dumps(hostile))
+    second.write_text(json.dumps(report()))
+    finished = cli("compare", first, second)
+    assert finished.exit_code == 0, finished.err
+    assert "[/a].json" in finished.out
+    assert "\x1b" not in finished.out + finished.err
+    assert "\\x1b[2J" in finished.out
+    assert "only one of" in finished.err
+    assert "draft, " not in finished.out
+
+
+def test_what_differs_deep_inside_is_named() -> None:
+    first, second = report(), report()
+    for each, bits in ((first, "int4"), (second, "int8")):
+        each["bundle"]["models"] = {"target": {"source": "x" * 500, "formats": {"output": bits}}}
+    found = compare(first, second, "b")
+    assert found.facts == (("bundle: models: target: formats: output", "int4", "int8"),)

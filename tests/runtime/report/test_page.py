@@ -9,6 +9,7 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from browsers import chromium
@@ -135,6 +136,21 @@ def test_what_comes_from_outside_is_text() -> None:
     assert found.seen.isdisjoint({"script", "img"})
 
 
+def test_characters_that_xml_has_not_are_replaced() -> None:
+    name = "a\x00\x1b[31m\ud800\uffff\x9b"
+    drawn = bars(name, [(name, [Bar(name, 1.0, name)])])
+    assert "".join(ET.fromstring(drawn).itertext()) == "a\ufffd\ufffd[31m\ufffd\ufffd\ufffd" * 4  # noqa: S314 - our own
+    page = Page(name)
+    page.coloured([(name, 1)])
+    assert page.html().encode()
+
+
+def test_a_text_that_looks_like_a_colour_is_a_text() -> None:
+    drawn = with_colours(bars("t", [('"var(--x)"', [Bar("var(--ink)", 1.0, "")])]))
+    assert "".join(ET.fromstring(drawn).itertext()) == 't"var(--x)"var(--ink)'  # noqa: S314 - our own
+    assert f'fill="{LIGHT["ink"]}"' in drawn
+
+
 def test_charts_of_little_data_are_drawn() -> None:
     assert 'data-value="0"' in bars("t", [("", [Bar("a", 0.0, "0")])])
     assert 'data-points="1"' in lines("t", [Line("a", ((4.0, 0.5),))], "x", "y")
@@ -148,7 +164,7 @@ def test_both_themes_have_every_colour() -> None:
 def test_pictures_have_colours_of_their_own(report: dict[str, Any], tmp_path: Path) -> None:
     page = bench_page(report)
     assert "var(" in page.charts[0].svg
-    assert all("var(" not in with_colours(chart.svg) for chart in page.charts)
+    assert all('"var(' not in with_colours(chart.svg) for chart in page.charts)
     if importlib.util.find_spec("resvg_py") is None:
         pytest.skip("resvg-py is not installed")
     from pilotfish.runtime.report.png import write_pngs
@@ -175,6 +191,18 @@ def test_the_page_of_a_device(report: dict[str, Any], tmp_path: Path, capsys: py
     assert write_device_page([str(file) for file in [files[1], files[0], *files[2:]]]) == 2
     assert "has no field 'total_bytes'" in capsys.readouterr().err
     assert write_device_page(["one"]) == 2
+    for path, words in (
+        (files[3], "would overwrite"),
+        (tmp_path, "it is a folder"),
+        ("--device", "options come after"),
+    ):
+        assert write_device_page([*map(str, files[:4]), str(path)]) == 2
+        assert words in capsys.readouterr().err
+    assert [write_device_page(["--check", str(path)]) for path in (files[4], tmp_path)] == [0, 2]
+    files[1].write_text('{"total_bytes": "five"}')
+    assert write_device_page(list(map(str, files))) == 2
+    assert "is damaged, or of another version: KeyError" in capsys.readouterr().err
+    assert files[4].read_text() == text
 
 
 def test_the_documents_name_every_field_of_the_json(report: dict[str, Any]) -> None:
