@@ -172,6 +172,9 @@ class EngineInfo:
     """Tokens of a prompt that a pass takes at most."""
     program_bytes: int
     """Of the process beside the library: Python, and what else it has loaded; 0 on a GPU."""
+    target_streamed_bytes: int
+    """Of the target's weights that a GPU has no room for: they stay in page-locked host memory and come to the GPU in
+    every pass; not in ``total_bytes``. ``target_weight_bytes`` has the room that they pass through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ add_library(pilotfish_cuda SHARED
   cuda/operators/row_steps_op.cpp
   cuda/operators/rows_part_op.cpp
   cuda/operators/scratch.cpp
+  cuda/operators/streamed_weights.cpp
   cuda/operators/weight_store.cpp
   ops/kernel_io.cpp
   ops/row_inputs.cpp

@@ -23,6 +23,7 @@ set(pilotfish_engine_sources
   src/bundle/graph_check.cpp
   src/engine/cuda_formats.cpp
   src/memory/cuda_memory_plan.cpp
+  src/memory/weight_streaming.cpp
   src/engine/memory_plan.cpp
   src/model/node_placement.cpp
   src/model/ort.cpp
@@ -147,4 +148,6 @@ set(pilotfish_engine_tests
   shared_drafting_test
   shared_noise_test
   token_chooser_test
-  token_tree_test)
+  token_tree_test
+  weight_stream_test
+  weight_streaming_test)

@@ -205,6 +205,9 @@ typedef struct {
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
   int32_t prefill_chunk;
   uint64_t program_bytes; /* as in the options; on a GPU, whose memory the plan is about then, 0 */
+  /* Of the target's weights that a GPU has no room for: they stay in host memory, page-locked, and come to the GPU in
+   * every pass. They are not in total_bytes; target_weight_bytes has the room that they pass through. */
+  uint64_t target_streamed_bytes;
 } pf_engine_info;
 
 /* Which ids may follow the tokens that steps have returned so far and then `path`, drafted after them: sets bit i % 32

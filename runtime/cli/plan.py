@@ -30,7 +30,8 @@ def plan(
 ) -> None:
     """Show the memory a bundle needs, and what context fits.
 
-    A budget, or what is free on a GPU, limits the context. Nothing is loaded.
+    A budget, or what is free on a GPU, limits the context, and on a GPU weights that fit nowhere else are streamed from
+    host memory. Nothing is loaded.
     """
     try:
         info = memory_plan(
@@ -52,3 +53,6 @@ def _show(bundle: str, info: EngineInfo) -> None:
     out().print(table(bundle, ("part", "memory"), rows))
     show(f"context: {info.max_context} tokens in {info.num_blocks} blocks of {info.block_size}")
     show(f"prompts: in passes of at most {info.prefill_chunk} tokens")
+    if info.target_streamed_bytes:
+        streamed = format_bytes(info.target_streamed_bytes)
+        show(f"streamed: {streamed} of the target's weights stay in host memory and come to the GPU in every pass")

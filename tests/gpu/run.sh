@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and benchmarks the CUDA library on a machine with a GPU.
-# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [batch] [rounds] [python] [auto]   (by default test, memcheck and bench; racecheck
+# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [batch] [rounds] [python] [auto] [stream]   (by default test, memcheck and bench; racecheck
 # does not follow mbarriers written in PTX: native/cuda/NOTES.md)
 # engine needs ORT_LIBRARY (libonnxruntime.so.* of onnxruntime-gpu; CUDA's libraries and cuDNN on LD_LIBRARY_PATH) and runs
 # the pairs named in PAIRS (default: "asym f16 1b 7b", random weights) and the bundle folders named in BUNDLES.
@@ -10,6 +10,8 @@
 # and of auto by category. The table at the end is all of its tokens a second.
 # auto compares the controller with every fixed chain on the pair SHAPE (7b) at the acceptances that STDS bring; like python it
 # needs the installed package.
+# stream runs the pair SHAPE (7b) with half of the target's weights in host memory, beside the bound of the link; it needs the
+# installed package too.
 # python runs the tests of Engine(device="cuda") and of the commands with the installed package, which must have the CUDA
 # kernels: pip install '.[cuda,test]' onnx --config-settings=cmake.define.PILOTFISH_CUDA=ON; those of heads export theirs, with
 # the extra export, or take them from the folder PILOTFISH_HEAD_BUNDLES (tests/gpu/make_head_bundles.py), and those of
@@ -77,7 +79,8 @@ pairs.copy_with_std(base, folder, pairs.random_bundle.PAIRS["7b"][0], 0.45)' "$b
       echo "== tokens a second, generations together; of plain, auto and the best fixed setting by category"
       grep -E '^== |tok/s| (greedy|mixed|sample) |auto/best|^(all|chat|code|math|rag|summarisation|translation) ' "$log" ;;
     auto) "${PYTHON:-python3}" tests/gpu/acceptance_pairs.py "${SHAPE:-7b}" "$build" ${STDS:-0.7 0.45 0.35 0.2} ;;
+    stream) "${PYTHON:-python3}" tests/gpu/streamed_pairs.py "${SHAPE:-7b}" "$build" ;;
     python) "${PYTHON:-python3}" -m pytest -m gpu tests/gpu ;;
-    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, batch, rounds, auto or python" >&2; exit 2 ;;
+    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, batch, rounds, auto, stream or python" >&2; exit 2 ;;
   esac
 done

@@ -191,9 +191,9 @@ class Device : public CudaDevice {
     PILOTFISH_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  std::unique_ptr<CudaWeights> create_weights(uint64_t num_bytes, const CudaWeights* lender) override {
+  std::unique_ptr<CudaWeights> create_weights(const CudaWeightRoom& room, const CudaWeights* lender) override {
     choose();
-    return std::make_unique<WeightStore>(num_bytes, static_cast<const WeightStore*>(lender), stream_);
+    return std::make_unique<WeightStore>(room, static_cast<const WeightStore*>(lender), stream_);
   }
   std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& pass,
                                                   CudaWeights& weights) override {

@@ -45,7 +45,7 @@ LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
       input_name_(node.input_name(kX)),
       output_name_(node.output_name(0)),
       plan_(plan_lowbit_linear(shape_, context.limits())),
-      weights_(context.weights().repacked(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
+      weights_(context.weights().for_linear(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
   require(shape_.in_features % 8 == 0, "in_features is ", shape_.in_features,
           ", not a multiple of 8 as the CUDA kernels need");
   require(activation_ == Activation::kNone || shape_.out_features % 32 == 0, "out_features is ", shape_.out_features,
@@ -64,7 +64,13 @@ ModelContext::Copy LinearOp::input_copy(const Tensor& x, cudaStream_t stream) co
   return {context_.halves(), {}};
 }
 
+// Where an input or a launch fails, the next pass finds that this one has not ended.
 void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
+  enqueue_rows(io, stream, weights_.acquire());
+  weights_.release();
+}
+
+void LinearOp::enqueue_rows(const NodeIo& io, cudaStream_t stream, const void* weights) const {
   const Tensor x = io.input(kX), bias = io.input(kBias), residual = io.input(kResidual);
   require_shape("x", x, {-1, shape_.in_features});
   if (bias.exists()) require_shape("bias", bias, {shape_.out_features});
@@ -79,7 +85,7 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   LowbitLinear linear = {};
   linear.shape = shape_;
   linear.plan = plan_;
-  linear.weights = weights_;
+  linear.weights = weights;
   linear.x = copy.halves;
   linear.x_copy_stride = copy.stride;
   linear.bias = bias.as<const float>();

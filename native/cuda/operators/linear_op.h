@@ -24,6 +24,7 @@ class LinearOp {
  private:
   // The input as f16 [num_rows, in_features]: its producer's copy, or normalised or converted here.
   ModelContext::Copy input_copy(const Tensor& x, cudaStream_t stream) const;
+  void enqueue_rows(const NodeIo& io, cudaStream_t stream, const void* weights) const;
   // Any number of rows, in as few launches as is fastest.
   void launch(const LowbitLinear& linear, cudaStream_t stream) const;
 
@@ -34,7 +35,7 @@ class LinearOp {
   const float* norm_weight_;  // device memory, or nullptr
   std::string input_name_, output_name_;
   LowbitPlan plan_;
-  const void* weights_;
+  WeightStore::ForLinear weights_;
 };
 
 }  // namespace pilotfish::cuda

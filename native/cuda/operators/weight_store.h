@@ -6,19 +6,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "device/cuda_device.h"
 #include "kernels.h"
 #include "scratch.h"
+#include "streamed_weights.h"
 
 namespace pilotfish::cuda {
 
 class WeightStore : public CudaWeights {
  public:
-  // Of num_bytes together, at most. What `lender` has already is not repacked again; nullptr: nobody lends.
-  WeightStore(uint64_t num_bytes, const WeightStore* lender, cudaStream_t stream)
-      : planned_bytes_(num_bytes), lender_(lender), stream_(stream) {}
+  // What `lender` has already is not repacked again; nullptr: nobody lends.
+  WeightStore(const CudaWeightRoom& room, const WeightStore* lender, cudaStream_t stream);
   WeightStore(WeightStore&&) = delete;
   ~WeightStore() override;
 
@@ -27,6 +28,25 @@ class WeightStore : public CudaWeights {
   // The copy of a packed weight in host memory, made when it is first asked for; an embedding that is the output head
   // too has one.
   const void* repacked(const LowbitShape& shape, const void* packed);
+
+  // The weight of a linear, which may be one that stays in host memory.
+  class ForLinear {
+   public:
+    // Before the linear is enqueued: where its weight is.
+    const void* acquire() const { return streamed_ ? streamed_->acquire(reader_) : resident_; }
+    // After it was enqueued, or had no rows: whoever acquires must release.
+    void release() const {
+      if (streamed_) streamed_->release();
+    }
+
+   private:
+    friend WeightStore;
+    const void* resident_ = nullptr;
+    StreamedWeights* streamed_ = nullptr;
+    size_t reader_ = 0;
+  };
+  ForLinear for_linear(const LowbitShape& shape, const void* packed);
+  // Of all repacked weights, on the device or not.
   uint64_t num_bytes() const noexcept { return num_bytes_; }
 
  private:
@@ -41,8 +61,9 @@ class WeightStore : public CudaWeights {
   uint64_t num_bytes_ = 0;
   std::vector<void*> memory_;  // more than one only where planned_bytes_ was too few
   std::byte* next_ = nullptr;
-  size_t num_left_ = 0;  // bytes behind next_
-  Scratch staging_;      // packed weights on their way
+  size_t num_left_ = 0;                        // bytes behind next_
+  Scratch staging_;                            // packed weights on their way
+  std::unique_ptr<StreamedWeights> streamed_;  // nullptr: all are on the device
 };
 
 }  // namespace pilotfish::cuda

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ort_abi.h"
 #include "device/round_kernels.h"
@@ -28,6 +29,13 @@ struct CudaPassLimits {
   int32_t max_rows;
   int32_t max_blocks;
   int32_t block_size;
+};
+
+// Room for repacked weights.
+struct CudaWeightRoom {
+  uint64_t resident_bytes;                 // of those that stay on the device together, at most
+  std::vector<const void*> streamed = {};  // packed weights of linears that are to stay in host memory, repacked
+  uint64_t slot_bytes = 0;                 // of the largest of these, at most
 };
 
 // Repacked weights, made from host memory by the operators of the sessions that share them. Must outlive these.
@@ -85,9 +93,10 @@ class CudaDevice {
   virtual void gather_rows(const RowGather& gather) = 0;
   virtual void synchronize() = 0;
 
-  // Room for num_bytes of repacked weights. What `lender` has repacked from the same host memory is shared; nullptr:
-  // nobody lends. It must outlive the result.
-  virtual std::unique_ptr<CudaWeights> create_weights(uint64_t num_bytes, const CudaWeights* lender) = 0;
+  // What `lender` has repacked from the same host memory is shared; nullptr: nobody lends. It must outlive the result.
+  // Throws PF_OUT_OF_MEMORY with the bytes where page-locked memory for streamed weights is refused, as the operators
+  // do that read them.
+  virtual std::unique_ptr<CudaWeights> create_weights(const CudaWeightRoom& room, const CudaWeights* lender) = 0;
   virtual std::unique_ptr<CudaOperators> create_operators(const OrtApi* api, const CudaPassLimits& limits,
                                                           CudaWeights& weights) = 0;
   // Records what `enqueue` puts on the stream instead of running it.
@@ -105,7 +114,7 @@ class CudaDevice {
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 7;
+inline constexpr uint32_t kCudaInterfaceVersion = 8;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
 // Makes a device of the given index, which check_build() accepts. Throws.
 using CudaOpenFunction = CudaDevice* (*)(int32_t index);

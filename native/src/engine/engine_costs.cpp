@@ -24,7 +24,7 @@ std::string describe(const std::shared_ptr<CudaDevice>& device) {
 }
 
 std::string key_of(const Manifest& manifest, const pf_engine_options& options, const std::string& device,
-                   int32_t max_context) {
+                   const pf_engine_info& plan) {
   std::ifstream file(manifest.folder / "manifest.json", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Sha256 hash;
@@ -33,7 +33,8 @@ std::string key_of(const Manifest& manifest, const pf_engine_options& options, c
   key << describe_build_and_machine() << "; bundle " << hash.finish() << "; device " << device << "; "
       << options.num_threads << " threads; " << options.max_draft_tokens << " drafted; " << max_verified_rows(options)
       << " verified; " << max_together(options) << " together; chunks of " << options.prefill_chunk << "; context "
-      << max_context;
+      << plan.max_context;
+  if (plan.target_streamed_bytes > 0) key << "; " << plan.target_streamed_bytes << " streamed";
   return key.str();
 }
 
@@ -52,7 +53,7 @@ RoundCosts Engine::find_costs(const Manifest& manifest, LoadProgress& progress) 
     return costs;
   }
   const CalibrationFile file{platform::path_of_text(options_.calibration_folder ? options_.calibration_folder : ""),
-                             key_of(manifest, options_, describe(device_), plan_.max_context)};
+                             key_of(manifest, options_, describe(device_), plan_)};
   if (options_.calibration == PF_CALIBRATION_KEPT) {
     std::optional<RoundCosts> kept = read_costs(file);
     const auto has = [](const auto& source) { return static_cast<bool>(source); };

@@ -31,6 +31,7 @@ LoadLimits limits_of(const Manifest& manifest, const pf_engine_options& options,
   limits.target.max_rows = std::max(alone.max_rows, limits.target.max_outputs);
   limits.target.max_seqs = max_together(options);
   limits.target.max_hidden = max_hidden_rows(manifest, options);
+  limits.target.most_weight_bytes = plan.target_streamed_bytes > 0 ? plan.target_weight_bytes : 0;
   limits.drafting.max_outputs = max_drafted_rows(options);
   limits.drafting.max_rows = std::max(alone.max_rows, max_rows_to_draft(options));
   limits.drafting.max_seqs = max_together(options);

@@ -12,6 +12,7 @@
 #include "lookup/lookup_store.h"
 #include "memory/cuda_memory_plan.h"
 #include "memory/kv_blocks.h"
+#include "memory/weight_streaming.h"
 
 namespace pilotfish {
 namespace {
@@ -61,17 +62,19 @@ uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
   return (entry.weights.num_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
 }
 
-uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, int32_t max_context,
+uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, const pf_engine_info& plan,
                           int32_t num_sms) {
   const int32_t num_outputs = options.max_draft_tokens + 1;
   const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
   const int32_t num_verified = max_verified_rows(options);
   if (options.device == PF_DEVICE_CUDA) {
-    const CudaPassSizes sizes{.num_rows = std::max(num_rows, num_verified),
-                              .num_outputs = num_verified,
-                              .max_context = max_context,
-                              .num_sms = num_sms,
-                              .max_seqs = max_together(options)};
+    const CudaPassSizes sizes{
+        .num_rows = std::max(num_rows, num_verified),
+        .num_outputs = num_verified,
+        .max_context = plan.max_context,
+        .num_sms = num_sms,
+        .max_seqs = max_together(options),
+        .num_streamed = plan.target_streamed_bytes > 0 ? static_cast<int32_t>(streamable(manifest.target).size()) : 0};
     return cuda_activation_bytes(manifest, sizes, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
   }
   const uint64_t target = pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified);
@@ -112,7 +115,7 @@ void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_
   plan.target_cache_bytes = num_tokens * cache_bytes_per_token(manifest.target);
   plan.head_cache_bytes = head_cache_bytes(manifest, options, num_tokens);
   plan.draft_cache_bytes = manifest.draft ? num_tokens * cache_bytes_per_token(*manifest.draft) : 0;
-  plan.activation_bytes = activation_bytes(manifest, options, max_context, num_sms);
+  plan.activation_bytes = activation_bytes(manifest, options, plan, num_sms);
   plan.lookup_bytes = num_sequences * LookupIndex::num_bytes(max_context) + store_bytes;
   plan.total_bytes = plan.target_weight_bytes + plan.draft_weight_bytes + plan.target_cache_bytes +
                      plan.draft_cache_bytes + plan.head_weight_bytes + plan.head_cache_bytes + plan.lookup_bytes +
@@ -143,23 +146,26 @@ void check_fits(const pf_engine_info& plan, const pf_engine_options& options, co
       "room");
 }
 
-}  // namespace
+void set_streamed(const StreamedChoice& choice, pf_engine_info& plan) {
+  plan.target_weight_bytes = choice.device_bytes;
+  plan.target_streamed_bytes = choice.host_bytes;
+}
 
-pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
+// The plan within a limit, 0: none, of total_bytes, or the least where nothing is. `streamed`: weights of the target
+// that are in host memory; nullptr: none.
+pf_engine_info plan_within(uint64_t limit, const Manifest& manifest, const pf_engine_options& asked,
+                           const CudaDeviceInfo* device, const StreamedChoice* streamed) {
   const int32_t max_positions = manifest.target.max_positions;
-  if (asked.max_context > max_positions) {
-    fail(PF_INVALID_ARGUMENT, "max_context is ", asked.max_context, ", the model's limit is ", max_positions);
-  }
-  const bool on_cuda = asked.device == PF_DEVICE_CUDA;
-  if (on_cuda) check_cuda_formats(manifest);
   pf_engine_options options = asked;
-  if (asked.prefill_chunk == 0) options.prefill_chunk = on_cuda ? kChunkOnCuda : kChunkOnCpu;
+  if (asked.prefill_chunk == 0) {
+    options.prefill_chunk = asked.device == PF_DEVICE_CUDA ? kChunkOnCuda : kChunkOnCpu;
+  }
   const int32_t wanted = asked.max_context > 0 ? asked.max_context : std::min(max_positions, kDefaultContext);
   const int32_t least = asked.max_context > 0 ? wanted : std::min(wanted, kLeastContext);
   const int32_t num_sms = device ? device->num_sms : kMostMultiprocessors;
-  const uint64_t limit = limit_of(options, device);
 
   pf_engine_info plan = constant_parts(manifest, options, device);
+  if (streamed) set_streamed(*streamed, plan);
   const auto is_too_large = [&] { return limit > 0 && plan.total_bytes > limit; };
   set_context(manifest, wanted, options, num_sms, plan);
   while (is_too_large() && asked.prefill_chunk == 0 && options.prefill_chunk > kLeastChunk) {
@@ -170,8 +176,35 @@ pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& as
     const int32_t fewer = (plan.max_context - 1) / kBlockSize * kBlockSize;
     set_context(manifest, std::max(fewer, least), options, num_sms, plan);
   }
-  check_fits(plan, options, device);
   plan.prefill_chunk = options.prefill_chunk;
+  return plan;
+}
+
+// Of a plan that fits with all streamed.
+void stream_no_more_than_needed(uint64_t limit, const ModelEntry& target, pf_engine_info& plan) {
+  const uint64_t others = plan.total_bytes - plan.target_weight_bytes;
+  set_streamed(choose_streamed(target, limit - others), plan);
+  plan.total_bytes = others + plan.target_weight_bytes;
+}
+
+}  // namespace
+
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
+  const int32_t max_positions = manifest.target.max_positions;
+  if (asked.max_context > max_positions) {
+    fail(PF_INVALID_ARGUMENT, "max_context is ", asked.max_context, ", the model's limit is ", max_positions);
+  }
+  if (asked.device == PF_DEVICE_CUDA) check_cuda_formats(manifest);
+  const uint64_t limit = limit_of(asked, device);
+  pf_engine_info plan = plan_within(limit, manifest, asked, device, nullptr);
+  if (asked.device == PF_DEVICE_CUDA && limit > 0 && plan.total_bytes > limit) {
+    const StreamedChoice all = stream_all(manifest.target);
+    if (all.device_bytes < plan.target_weight_bytes) {
+      plan = plan_within(limit, manifest, asked, device, &all);
+      if (plan.total_bytes <= limit) stream_no_more_than_needed(limit, manifest.target, plan);
+    }
+  }
+  check_fits(plan, asked, device);
   return plan;
 }
 
@@ -194,6 +227,7 @@ std::string describe(const pf_engine_info& plan) {
   line("runtime", plan.runtime_bytes);
   if (plan.program_bytes > 0) line("program", plan.program_bytes);
   line("total", plan.total_bytes);
+  if (plan.target_streamed_bytes > 0) line("streamed weights", plan.target_streamed_bytes);
   return table.str();
 }
 

@@ -12,7 +12,8 @@ inline constexpr int32_t kBlockSize = 32;  // tokens a cache block
 
 // Fills every field; num_free_blocks equals num_blocks. `asked` must have been checked, with num_threads resolved.
 // `device` is the GPU as it is before anything is loaded; nullptr on the CPU, or to plan for a GPU that is not here.
-// What was not asked for shrinks where memory is scarce: the rows of a prompt's pass, then the context.
+// What was not asked for shrinks where memory is scarce: the rows of a prompt's pass, then the context. Where a GPU has
+// no room even so, weights of the target's layers are streamed from host memory, no more than needed.
 // Throws PF_INVALID_ARGUMENT when max_context is over the model's limit, PF_UNSUPPORTED when the GPU's kernels lack a
 // format, and, with the table, PF_BUDGET_TOO_SMALL or PF_OUT_OF_MEMORY when nothing that is asked for fits the budget
 // or what is free on the GPU.

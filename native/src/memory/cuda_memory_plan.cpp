@@ -6,6 +6,7 @@
 
 #include "device/chain_lengths.h"
 #include "device/round_kernels.h"
+#include "device/weight_stream.h"
 
 namespace pilotfish {
 namespace {
@@ -95,11 +96,15 @@ uint64_t buffer_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   return inputs + sizeof(float) * uint64_t(sizes.num_outputs) * model.num_logits;
 }
 
+uint64_t recorded_bytes(const CudaPassSizes& sizes) {
+  return kRecordedPassBytes + sizes.num_streamed * kStreamedNodeBytes;
+}
+
 uint64_t pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   // A pass of few rows is captured for each number of rows that occurs, with a mask and without.
   const uint64_t num_recorded = 2 * std::min<uint64_t>(sizes.num_outputs, kSplitRows);
   return scratch_bytes(model, sizes) + arena_bytes(model, sizes) + buffer_bytes(model, sizes) +
-         num_recorded * kRecordedPassBytes;
+         num_recorded * recorded_bytes(sizes);
 }
 
 // Sums between thread blocks, which the models of an engine share.
@@ -114,15 +119,15 @@ uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 }
 
 // Captured rounds of up to so many drafted tokens, and what their kernels share (device_round.h).
-uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens, int32_t max_seqs) {
+uint64_t round_bytes(const Manifest& manifest, int32_t max_draft_tokens, const CudaPassSizes& sizes) {
   const int32_t num_drafting = (manifest.draft ? 1 : 0) + (manifest.head ? 1 : 0);
   const int32_t max_logits = manifest.target.num_logits;
   const uint64_t parts = uint64_t{kMaxRoundRows} * num_row_parts(max_logits) * sizeof(RowPart);
   const uint64_t tables = 2 * sizeof(int32_t) * uint64_t(max_logits);  // of a draft that scores few tokens
   const uint64_t likely = uint64_t{kMaxRoundRows} * (1 + num_row_parts(max_logits)) * sizeof(LikelyRow);
   const int32_t num_recorded =
-      num_recorded_passes(max_draft_tokens, num_drafting) + most_shared_passes(max_seqs, num_drafting);
-  return kRecordedPassBytes * num_recorded + parts + tables + likely + kSmall;
+      num_recorded_passes(max_draft_tokens, num_drafting) + most_shared_passes(sizes.max_seqs, num_drafting);
+  return recorded_bytes(sizes) * num_recorded + parts + tables + likely + kSmall;
 }
 
 uint64_t float_bytes(std::span<const TensorEntry> tensors) {
@@ -150,10 +155,14 @@ uint64_t head_bytes(const Manifest& manifest, const CudaPassSizes& sizes) {
 
 }  // namespace
 
+uint64_t cuda_repacked_bytes(const ModelEntry& model, const TensorEntry& tensor) {
+  return repacked_bytes(model, tensor.num_bytes);
+}
+
 uint64_t cuda_repacked_bytes(const ModelEntry& model) {
   uint64_t sum = 0;
   for (const TensorEntry& tensor : model.tensors) {
-    if (tensor.type == TensorEntry::Type::kU8) sum += repacked_bytes(model, tensor.num_bytes);
+    if (tensor.type == TensorEntry::Type::kU8) sum += cuda_repacked_bytes(model, tensor);
   }
   return sum;
 }
@@ -171,8 +180,12 @@ uint64_t cuda_repacked_bytes(const HeadEntry& head) {
   return sum;
 }
 
-uint64_t cuda_weight_bytes(const ModelEntry& model) {
-  return rounded(cuda_repacked_bytes(model), kPage) + float_bytes(model.tensors);
+uint64_t cuda_weight_bytes(const ModelEntry& model, uint64_t streamed_bytes) {
+  return rounded(cuda_repacked_bytes(model) - streamed_bytes, kPage) + float_bytes(model.tensors);
+}
+
+uint64_t cuda_slot_bytes(uint64_t largest_bytes) {
+  return rounded(WeightStream::kNumSlots * largest_bytes + kStreamMarkerBytes, kPage);
 }
 
 uint64_t cuda_weight_bytes(const HeadEntry& head) {
@@ -183,9 +196,12 @@ uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& si
   const ModelEntry& target = manifest.target;
   const uint64_t head = manifest.head ? head_bytes(manifest, sizes) : 0;
   const uint64_t own = pass_bytes(target, sizes) + head, partials = partial_bytes(target, sizes);
-  const uint64_t rounds = round_bytes(manifest, max_draft_tokens, sizes.max_seqs);
+  const uint64_t rounds = round_bytes(manifest, max_draft_tokens, sizes);
   if (!manifest.draft) return own + partials + rounds;
-  return own + pass_bytes(*manifest.draft, sizes) + std::max(partials, partial_bytes(*manifest.draft, sizes)) + rounds;
+  CudaPassSizes drafting = sizes;
+  drafting.num_streamed = 0;
+  return own + pass_bytes(*manifest.draft, drafting) + std::max(partials, partial_bytes(*manifest.draft, sizes)) +
+         rounds;
 }
 
 }  // namespace pilotfish

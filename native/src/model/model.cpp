@@ -9,6 +9,7 @@
 #include "bundle/graph_check.h"
 #include "memory/cuda_memory_plan.h"
 #include "memory/kv_blocks.h"
+#include "memory/weight_streaming.h"
 #include "model/head.h"
 
 namespace pilotfish {
@@ -37,10 +38,13 @@ CudaPassLimits cuda_limits(const ModelLimits& limits) noexcept {
 Model::Loaded Model::load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device,
                           const BundleSource& source, const ModelEntry& entry, std::unique_ptr<WeightsFile> file,
                           const ModelLimits& limits) {
-  auto weights = std::make_unique<Weights>(
-      *ort, device,
-      Weights::Content{.file = std::move(file), .tensors = entry.tensors, .repacked_bytes = cuda_repacked_bytes(entry)},
-      nullptr);
+  Weights::Content content{
+      .file = std::move(file), .tensors = entry.tensors, .repacked_bytes = cuda_repacked_bytes(entry), .streamed = {}};
+  if (device && limits.most_weight_bytes > 0) {
+    content.streamed = choose_streamed(entry, limits.most_weight_bytes);
+    content.repacked_bytes -= content.streamed.host_bytes;
+  }
+  auto weights = std::make_unique<Weights>(*ort, device, std::move(content), nullptr);
   const PlacedGraph placed = read_graph(source, entry.graph, weights_of(entry));
   Session::Graph graph{.file = source.folder / entry.graph.file,
                        .placed = placed,

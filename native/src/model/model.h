@@ -66,7 +66,8 @@ struct ModelLimits {
   int32_t max_context;
   int32_t num_blocks;
   int32_t block_size;
-  int32_t max_seqs = 1;  // in one pass
+  int32_t max_seqs = 1;            // in one pass
+  uint64_t most_weight_bytes = 0;  // on a device, where some weights are streamed to it; 0: all are there
 };
 
 // The same in the words of a device.

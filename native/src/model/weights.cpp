@@ -7,7 +7,10 @@ Weights::Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, Content con
   std::byte* const data = file_->data();
   if (device_) {
     wait();
-    repacked_ = device_->create_weights(content.repacked_bytes, lender ? lender->repacked_.get() : nullptr);
+    CudaWeightRoom room{
+        .resident_bytes = content.repacked_bytes, .streamed = {}, .slot_bytes = content.streamed.slot_bytes};
+    for (const TensorEntry* entry : content.streamed.tensors) room.streamed.push_back(data + entry->offset);
+    repacked_ = device_->create_weights(room, lender ? lender->repacked_.get() : nullptr);
   }
   for (const TensorEntry& entry : content.tensors) {
     tensors_.emplace(entry.name, tensor(ort, entry, data + entry.offset));

@@ -16,6 +16,7 @@
 #include "bundle/manifest.h"
 #include "bundle/weights_file.h"
 #include "device/cuda_device.h"
+#include "memory/weight_streaming.h"
 #include "model/ort.h"
 
 namespace pilotfish {
@@ -25,7 +26,8 @@ class Weights {
   struct Content {
     std::unique_ptr<WeightsFile> file;
     std::span<const TensorEntry> tensors;
-    uint64_t repacked_bytes;  // on a device, at most
+    uint64_t repacked_bytes;       // that stay on a device, at most
+    StreamedChoice streamed = {};  // that stay in host memory, on a device
   };
 
   // Waits for the file on a device alone. `device` is nullptr on the CPU. Tensors of `lender` that the same sessions
