@@ -17,6 +17,7 @@ enable_language(CUDA)
 add_library(pilotfish_cuda SHARED
   cuda/add_noise.cu
   cuda/activation_map.cu
+  cuda/attention_plain.cu
   cuda/attention_prefill.cu
   cuda/attention_prepare.cu
   cuda/attention_split.cu

@@ -8,12 +8,6 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__device__ int sequence_of_row(const PagedAttention& pass, int row) {
-  int sequence = 0;
-  while (sequence + 1 < pass.num_seqs && __ldcg(pass.seq_starts + sequence + 1) <= row) ++sequence;
-  return sequence;
-}
-
 /// A head of a row of one sequence, by a warp.
 template <CacheType kType, int kDim>
 __device__ void prepare_head(const PagedAttention& a, int row, int index) {

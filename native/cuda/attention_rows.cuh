@@ -16,18 +16,30 @@ inline bool has_valid_sequences(const PagedAttention& a) {
 inline bool is_valid(const PagedAttention& a) {
   const AttentionShape& shape = a.shape;
   const bool heads_fit = shape.num_kv_heads > 0 && shape.num_heads > 0 && shape.num_heads % shape.num_kv_heads == 0;
-  const bool dims_fit = shape.head_dim > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim &&
+  const bool dims_fit = shape.head_dim > 0 && shape.head_dim % 4 == 0 && shape.head_dim <= kMaxHeadDim &&
                         shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim;
-  const bool scales_fit = !has_scales(a.cache_type) || shape.head_dim % 16 == 0;
   const bool blocks_fit = a.block_size >= kLeastBlock && (a.block_size & (a.block_size - 1)) == 0;
-  return heads_fit && dims_fit && scales_fit && blocks_fit && shape.scale > 0 && is_on_gpus(a.cache_type) &&
-         a.num_rows > 0 && a.max_blocks > 0 && a.most_sequence_rows >= 0 && has_valid_sequences(a);
+  return heads_fit && dims_fit && blocks_fit && shape.scale > 0 && is_on_gpus(a.cache_type) && a.num_rows > 0 &&
+         a.max_blocks > 0 && a.most_sequence_rows >= 0 && has_valid_sequences(a);
+}
+
+/// Whether tensor cores compute the layer, in tiles whose rows are copied in pieces of 16 bytes.
+inline bool is_tiled(const PagedAttention& a) {
+  const int columns = has_scales(a.cache_type) ? 16 : 8;
+  return !a.slopes && !a.shape.shares_cache && a.shape.head_dim <= kMaxTiledHeadDim && a.shape.head_dim % columns == 0;
 }
 
 /// What bounds the rows of each: the others have one.
 inline int most_rows_of_sequence(const PagedAttention& a) {
   const int most = a.num_rows - a.num_seqs + 1;
   return a.num_seqs == 1 || a.most_sequence_rows == 0 ? most : std::min(a.most_sequence_rows, most);
+}
+
+/// Behind the last sequence's rows it is the last one.
+__device__ __forceinline__ int sequence_of_row(const PagedAttention& pass, int row) {
+  int sequence = 0;
+  while (sequence + 1 < pass.num_seqs && __ldcg(pass.seq_starts + sequence + 1) <= row) ++sequence;
+  return sequence;
 }
 
 /// The rows of one of several sequences as a pass of their own. `query_partials`: floats of a query's partial results.

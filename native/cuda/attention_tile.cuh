@@ -162,11 +162,14 @@ cudaError_t launch_split_attention(const PagedAttention& attention, cudaStream_t
 /// Many rows: a block walks all keys of 64 queries.
 cudaError_t launch_prefill_attention(const PagedAttention& attention, cudaStream_t stream);
 
+/// Layers that the tiles of tensor cores do not hold: attention_plain.cu, whatever the number of rows.
+cudaError_t launch_plain_attention(const PagedAttention& attention, cudaStream_t stream);
+
 inline int max_splits(int max_blocks, int block_size) {
   return (max_blocks * block_size + kSplitKeys - 1) / kSplitKeys;
 }
 
-/// Calls launch.operator()<kType, kDim>() with the smallest compiled head size that holds head_dim.
+/// Calls launch.operator()<kType, kDim>() with the smallest compiled head size that holds head_dim, of a tiled layer.
 template <class Launch>
 cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
   return for_cache_type(a.cache_type, [&]<CacheType kType>() {
@@ -178,7 +181,7 @@ cudaError_t for_cache(const PagedAttention& a, const Launch& launch) {
       case 128:
         return launch.template operator()<kType, 128>();
     }
-    return launch.template operator()<kType, kMaxHeadDim>();
+    return launch.template operator()<kType, kMaxTiledHeadDim>();
   });
 }
 

@@ -129,7 +129,11 @@ cudaError_t repack_lowbit(const LowbitShape& shape, const void* packed, void* we
 cudaError_t launch_embedding(const LowbitShape& shape, const void* weights, const int32_t* ids, int num_rows,
                              float scale, float* out, const NextInput& next, cudaStream_t stream);
 
-/// out = f16(x / rms(x) * weight) a row, saturating; without `weight` just f16(x). num_columns a multiple of 4.
+/// Columns of a linear's input come by eight.
+__host__ __device__ constexpr int padded_columns(int num_columns) { return (num_columns + 7) / 8 * 8; }
+
+/// out = f16(x / rms(x) * weight) a row, saturating; without `weight` just f16(x). A row of halves_out has
+/// padded_columns(num_columns), zeros behind its own.
 cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, int num_rows, int num_columns,
                             void* halves_out, cudaStream_t stream);
 
@@ -227,7 +231,7 @@ struct PagedAttention {
   int max_blocks;              // columns of block_table
   int block_size;              // a power of two, at least 32
   CacheType cache_type;        // is_on_gpus()
-  const float* qkv;
+  const float* qkv;            // [num_rows, shape.num_given() head_dim]
   const int32_t* position_ids;
   const int32_t* seq_starts;    // not read for one sequence
   const int32_t* context_lens;  // [num_seqs]
@@ -244,6 +248,7 @@ struct PagedAttention {
   float* out;        // [num_rows, num_heads head_dim]
   void* halves_out;  // f16 copy of out, or null
   int num_sms;
+  const float* slopes = nullptr;  // [num_heads] or null: what a score loses for each position before the query
 };
 
 /// Scratch for passes of up to `max_rows` rows and sequences of max_blocks blocks.

@@ -12,6 +12,7 @@ size_t attention_partial_bytes(const AttentionShape& shape, int max_rows, int ma
 
 cudaError_t launch_paged_attention(const PagedAttention& attention, cudaStream_t stream) {
   if (!is_valid(attention)) return cudaErrorInvalidValue;
+  if (!is_tiled(attention)) return launch_plain_attention(attention, stream);
   if (most_rows_of_sequence(attention) > kMostFoldedRows) {
     const cudaError_t status = launch_attention_prepare(attention, stream);
     if (status != cudaSuccess) return status;

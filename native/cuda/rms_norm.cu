@@ -77,6 +77,26 @@ __global__ void __launch_bounds__(kThreads) to_halves_kernel(const float* x, siz
   if (vector < num_vectors) store_halves(out + vector * 4, __ldcg(reinterpret_cast<const float4*>(x) + vector));
 }
 
+/// Rows of any number of columns, padded with zeros.
+__global__ void __launch_bounds__(kThreads)
+    padded_rows_kernel(const float* x, const float* weight, float epsilon, int num_columns, __half* out) {
+  let_dependents_start();
+  wait_for_predecessors();
+  const float* const source = x + static_cast<size_t>(blockIdx.x) * num_columns;
+  const int width = padded_columns(num_columns);
+  float squares = 0;
+  for (int column = threadIdx.x; column < num_columns; column += kThreads) {
+    const float value = __ldcg(source + column);
+    squares = fmaf(value, value, squares);
+  }
+  const float inverse = weight ? rsqrtf(block_sum(squares) / static_cast<float>(num_columns) + epsilon) : 1.0f;
+  for (int column = threadIdx.x; column < width; column += kThreads) {
+    const float value = column < num_columns ? __ldcg(source + column) : 0.0f;
+    const float factor = weight && column < num_columns ? inverse * __ldg(weight + column) : 1.0f;
+    out[static_cast<size_t>(blockIdx.x) * width + column] = saturated_half(value * factor);
+  }
+}
+
 }  // namespace
 
 cudaError_t has_kernels() {
@@ -86,8 +106,11 @@ cudaError_t has_kernels() {
 
 cudaError_t launch_rms_norm(const float* x, const float* weight, float epsilon, int num_rows, int num_columns,
                             void* halves_out, cudaStream_t stream) {
-  if (num_rows < 1 || num_columns < 4 || num_columns % 4 != 0) return cudaErrorInvalidValue;
+  if (num_rows < 1 || num_columns < 1) return cudaErrorInvalidValue;
   auto* const out = static_cast<__half*>(halves_out);
+  if (num_columns != padded_columns(num_columns)) {
+    return launch_early(padded_rows_kernel, dim3(num_rows), kThreads, 0, stream, x, weight, epsilon, num_columns, out);
+  }
   if (weight)
     return launch_early(rms_norm_kernel, dim3(num_rows), kThreads, 0, stream, x, weight, epsilon, num_columns / 4, out);
   const size_t num_vectors = static_cast<size_t>(num_rows) * num_columns / 4;

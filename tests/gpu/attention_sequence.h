@@ -20,6 +20,8 @@ struct Case {
   int num_tokens;  // of the whole sequence
   bool with_norms = false;
   CacheType cache = CacheType::kF16;
+  bool with_slopes = false;   // ALiBi
+  bool shares_cache = false;  // the passes' keys and values come from a layer of their own, before this one
 
   size_t cache_bytes(int num_blocks) const {
     return num_blocks * kBlockSize * shape.num_kv_heads * cache_row_bytes(cache, shape.head_dim);
@@ -72,6 +74,8 @@ class Sequence {
         table_(shuffled(max_blocks_ * num_tables, seed)),
         keys_(c.cache_bytes(max_blocks_ * num_tables)),
         values_(keys_.size()),
+        slopes_(slopes()),
+        slopes_device_(slopes_),
         queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
         partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
@@ -133,6 +137,14 @@ class Sequence {
     a.out = out.get();
     a.halves_out = halves.get();
     a.num_sms = limits_.num_sms;
+    a.slopes = case_.with_slopes ? slopes_device_.get() : nullptr;
+    const DeviceArray<float> queries(queries_of(packed));
+    if (case_.shares_cache) {
+      CUDA_CHECK(launch_paged_attention(a, nullptr));
+      a.shape.shares_cache = true;
+      a.qkv = queries.get();
+      a.k_norm = nullptr;
+    }
     CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
     std::vector<float> result = out.read();
@@ -168,6 +180,7 @@ class Sequence {
         quantise(case_.cache, key);
         double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
         if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
+        if (case_.with_slopes) score -= static_cast<double>(slopes_[head]) * (last - i);
         scores.push_back(score);
       }
       const double maximum = *std::max_element(scores.begin(), scores.end());
@@ -189,6 +202,21 @@ class Sequence {
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937_64(seed));
     return table;
+  }
+  std::vector<float> slopes() const {
+    std::vector<float> values;
+    for (int head = 0; head < case_.shape.num_heads; ++head) {
+      values.push_back(std::exp2(-8.0f * (head + 1) / case_.shape.num_heads));
+    }
+    return values;
+  }
+  /// The rows without their keys and values.
+  std::vector<float> queries_of(const std::vector<float>& rows) const {
+    std::vector<float> queries;
+    for (size_t row = 0; row < rows.size(); row += width_) {
+      queries.insert(queries.end(), rows.begin() + row, rows.begin() + row + row_floats());
+    }
+    return queries;
   }
   std::vector<float> angles(bool cosine) const {
     std::vector<float> table;
@@ -237,6 +265,8 @@ class Sequence {
   DeviceArray<float> cos_device_, sin_device_;
   std::vector<int32_t> table_;
   DeviceArray<uint8_t> keys_, values_;
+  std::vector<float> slopes_;
+  DeviceArray<float> slopes_device_;
   DeviceArray<__half> queries_;
   DeviceArray<float> partials_;
   DeviceLimits limits_;

@@ -200,14 +200,24 @@ int main(int argc, char** argv) {
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
   const bool small = argc > 1 && std::strcmp(argv[1], "--small") == 0;
-  std::vector<Case> cases = {{"64, 9/3 heads", shape(9, 3, 64), small ? 150 : 700}};
+  std::vector<Case> cases = {{"64, 9/3 heads", shape(9, 3, 64), small ? 150 : 700},
+                             {.name = "512, norms, shared cache",
+                              .shape = shape(4, 1, 512),
+                              .num_tokens = small ? 150 : 400,
+                              .with_norms = true,
+                              .shares_cache = true}};
   AttentionShape windowed = shape(8, 2, 80), capped = shape(4, 4, 96), pairs = shape(32, 1, 128),
-                 wide = shape(4, 2, 256);
+                 wide = shape(4, 2, 256), widest = shape(4, 2, 512), steep = shape(6, 2, 96), narrow = shape(6, 6, 12);
   windowed.sliding_window = 100;
   capped.softcap = 20;
   pairs.is_interleaved = true;
   pairs.rotary_dim = 64;
   wide.sliding_window = 300;
+  widest.sliding_window = 300;
+  widest.softcap = 20;
+  widest.rotary_dim = 128;
+  steep.sliding_window = 200;
+  steep.softcap = 20;
   if (!small) {
     cases.push_back({"80, window 100", windowed, 420});
     cases.push_back({"96, softcap", capped, 300});
@@ -215,10 +225,16 @@ int main(int argc, char** argv) {
     cases.push_back({"128, 32/32 heads", shape(32, 32, 128), 300});
     cases.push_back({"256, norms, window 300", wide, 400, true});
     cases.push_back({"40, 6/2 heads", shape(6, 2, 40), 200});
+    cases.push_back({"512, window 300, softcap", widest, 400});
+    cases.push_back({"12, 6/6 heads", narrow, 200, true});
+    cases.push_back({"64, ALiBi", shape(8, 8, 64), 300, false, CacheType::kF16, true});
+    cases.push_back({"96, ALiBi, window", steep, 300, true, CacheType::kF16, true});
+    cases.push_back({"64, shared cache", shape(6, 2, 64), 300, true, CacheType::kF16, false, true});
+    cases.push_back({"256, window, shared cache", wide, 400, true, CacheType::kF16, false, true});
   }
   for (Case c : cases) {
     for (const CacheType cache : kCacheTypes) {
-      if (cache == CacheType::kF32 || (has_scales(cache) && c.shape.head_dim % 16 != 0)) continue;
+      if (!is_on_gpus(cache)) continue;
       c.cache = cache;
       check_chain(c);
       check_together(c);

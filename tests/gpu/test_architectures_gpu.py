@@ -1,4 +1,4 @@
-"""Every architecture of the table runs on a GPU and is right there, or is refused in words of the model.
+"""Every architecture of the table runs on a GPU and is right there.
 
 Their bundles are exported here, which needs torch and transformers; PILOTFISH_ARCHITECTURE_BUNDLES names a folder that
 has them already, as ``python tests/gpu/make_architecture_bundles.py FOLDER`` writes them. What the CPU computes with a
@@ -16,7 +16,6 @@ import pytest
 from gpu.make_architecture_bundles import folder_name, make_architecture_bundle
 
 from pilotfish import Engine
-from pilotfish.bindings import PilotfishError
 from pilotfish.runtime.verify import self_draft_bundle
 
 if TYPE_CHECKING:
@@ -28,13 +27,6 @@ TEXT = b"The quick brown fox jumps over the lazy dog, and 12 of its kind follow 
 LENGTHS = (24, 100)  # of prompts: within every window, and beyond them
 NEW_TOKENS = 12
 NATS = 0.1  # that a logarithm of a probability may differ by: weights and activations are f16 on a GPU
-REFUSED = {
-    "Llama, ragged sizes": "head_dim is 12, not a multiple of 8",
-    "Gemma 3n": "layers share keys and values",
-    "Gemma 4, embeddings by layer": "layers share keys and values",
-    "Bloom": "slopes are given",
-    "MPT": "slopes are given",
-}
 
 
 def names() -> list[str]:
@@ -46,7 +38,6 @@ def names() -> list[str]:
     return [folder_name(name) for name in architectures.ARCHITECTURES]
 
 
-REFUSED_FOLDERS = {folder_name(name): message for name, message in REFUSED.items()}
 NAMES = names()
 
 
@@ -64,11 +55,6 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def engine(bundle: Path) -> Iterator[Engine]:
-    message = REFUSED_FOLDERS.get(bundle.name)
-    if message is not None:
-        with pytest.raises(PilotfishError, match=message):
-            Engine(bundle, device="cuda")
-        pytest.skip(f"refused on a GPU, as it should be: {message}")
     with Engine(bundle, device="cuda", num_sequences=3, calibration="off") as loaded:
         yield loaded
         loaded.check()

@@ -63,16 +63,17 @@ void test_formats_that_the_kernels_lack() {
   narrow.target.cache_type = CacheType::kF16;
   CHECK(plan_memory(narrow, cuda_options(64, 0)).total_bytes > 0);
   narrow.target.cache_type = CacheType::kInt8;
-  CHECK_ERROR(PF_UNSUPPORTED, "the target's cache is int8 and its head_dim 40, not a multiple of 16",
+  CHECK(plan_memory(narrow, cuda_options(64, 0)).total_bytes > 0);
+  narrow.target.caches[0].head_dim = 42;
+  CHECK_ERROR(PF_UNSUPPORTED, "the target's head_dim is 42, not a multiple of 4 as the CUDA kernels need",
               plan_memory(narrow, cuda_options(64, 0)));
   Manifest wide = kPair;
   wide.target.caches[1].head_dim = 512;
-  CHECK_ERROR(PF_UNSUPPORTED, "the target has heads of 512 columns, and the CUDA kernels at most 256; use device cpu",
-              plan_memory(wide, cuda_options(64, 0)));
+  CHECK(plan_memory(wide, cuda_options(64, 0)).total_bytes > 0);
   Manifest shared = kPair;
   shared.target.caches.pop_back();
-  CHECK_ERROR(PF_UNSUPPORTED, "the target has 2 layers and 1 caches: layers share keys and values",
-              plan_memory(shared, cuda_options(64, 0)));
+  CHECK(plan_memory(shared, cuda_options(64, 0)).target_cache_bytes <
+        plan_memory(kPair, cuda_options(64, 0)).target_cache_bytes);
 }
 
 void test_every_part_is_counted() {

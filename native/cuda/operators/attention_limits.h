@@ -10,7 +10,7 @@ namespace pilotfish::cuda {
 inline void require_kernels(const AttentionShape& shape) {
   require(shape.num_heads % shape.num_kv_heads == 0, "num_heads is ", shape.num_heads,
           ", not a multiple of num_kv_heads, ", shape.num_kv_heads);
-  require(shape.head_dim % 8 == 0, "head_dim is ", shape.head_dim, ", not a multiple of 8 as the CUDA kernels need");
+  require(shape.head_dim % 4 == 0, "head_dim is ", shape.head_dim, ", not a multiple of 4 as the CUDA kernels need");
   require(shape.rotary_dim % 4 == 0 && shape.rotary_dim <= shape.head_dim, "rotary_dim is ", shape.rotary_dim,
           ", not a multiple of 4, as the CUDA kernels need, and at most head_dim, ", shape.head_dim);
   require(shape.scale > 0, "scale is ", shape.scale, ", not above 0 as the CUDA kernels need");
@@ -21,10 +21,8 @@ inline void require_kernels(int block_size) {
           " slots, not a power of two from ", kLeastBlock, " on as the CUDA kernels need");
 }
 
-inline void require_kernels(const AttentionShape& shape, CacheType cache) {
+inline void require_kernels(CacheType cache) {
   require(is_on_gpus(cache), "the cache is ", name_of(cache), ", which the CUDA kernels do not have");
-  require(!has_scales(cache) || shape.head_dim % 16 == 0, "head_dim is ", shape.head_dim,
-          ", not a multiple of 16 as a cache of ", name_of(cache), " needs");
 }
 
 }  // namespace pilotfish::cuda

@@ -34,33 +34,39 @@ LowbitLinear rows_of(const LowbitLinear& linear, int first, int count) {
   return part;
 }
 
+LowbitShape padded(LowbitShape shape) {
+  shape.in_features = padded_columns(shape.in_features);
+  return shape;
+}
+
 }  // namespace
 
 LinearOp::LinearOp(ModelContext& context, const NodeInfo& node)
     : context_(context),
-      shape_(lowbit_shape(node, "in_features", "out_features")),
+      shape_(padded(lowbit_shape(node, "in_features", "out_features"))),
+      num_columns_(lowbit_shape(node, "in_features", "out_features").in_features),
       activation_(parse_activation(node.text("activation"))),
       norm_epsilon_(node.real("norm_epsilon")),
-      norm_weight_(node.device_floats(kNormWeight, shape_.in_features)),
+      norm_weight_(node.device_floats(kNormWeight, num_columns_)),
       input_name_(node.input_name(kX)),
       output_name_(node.output_name(0)),
       plan_(plan_lowbit_linear(shape_, context.limits())),
       weights_(context.weights().for_linear(shape_, node.constant(kWeight, packed_lowbit_bytes(shape_)))) {
-  require(shape_.in_features % 8 == 0, "in_features is ", shape_.in_features,
-          ", not a multiple of 8 as the CUDA kernels need");
   require(activation_ == Activation::kNone || shape_.out_features % 32 == 0, "out_features is ", shape_.out_features,
           ", not a multiple of 32 as swiglu needs");
   context_.reserve_halves(shape_.in_features);
   context_.reserve_linear(plan_);
   context_.reserve_prefill(shape_);
-  context_.want_copy(input_name_, shape_.in_features, norm_weight_);
+  if (num_columns_ == shape_.in_features) context_.want_copy(input_name_, num_columns_, norm_weight_);
 }
 
 ModelContext::Copy LinearOp::input_copy(const Tensor& x, cudaStream_t stream) const {
-  const ModelContext::Copy copy = context_.copy_of(input_name_, norm_weight_, norm_epsilon_);
-  if (copy.halves) return copy;
+  if (num_columns_ == shape_.in_features) {  // who makes a copy does not pad it
+    const ModelContext::Copy copy = context_.copy_of(input_name_, norm_weight_, norm_epsilon_);
+    if (copy.halves) return copy;
+  }
   PILOTFISH_CUDA_CHECK(launch_rms_norm(x.as<const float>(), norm_weight_, norm_epsilon_, static_cast<int>(x.dims[0]),
-                                       shape_.in_features, context_.halves(), stream));
+                                       num_columns_, context_.halves(), stream));
   return {context_.halves(), {}};
 }
 
@@ -72,7 +78,7 @@ void LinearOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
 
 void LinearOp::enqueue_rows(const NodeIo& io, cudaStream_t stream, const void* weights) const {
   const Tensor x = io.input(kX), bias = io.input(kBias), residual = io.input(kResidual);
-  require_shape("x", x, {-1, shape_.in_features});
+  require_shape("x", x, {-1, num_columns_});
   if (bias.exists()) require_shape("bias", bias, {shape_.out_features});
   const int64_t num_rows = x.dims[0];
   const int64_t num_columns = activation_ == Activation::kSwiGlu ? shape_.out_features / 2 : shape_.out_features;

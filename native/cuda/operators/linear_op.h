@@ -22,14 +22,15 @@ class LinearOp {
   void enqueue(const NodeIo& io, cudaStream_t stream) const;
 
  private:
-  // The input as f16 [num_rows, in_features]: its producer's copy, or normalised or converted here.
+  // The input as f16 [num_rows, shape_.in_features]: its producer's copy, or normalised or converted here.
   ModelContext::Copy input_copy(const Tensor& x, cudaStream_t stream) const;
   void enqueue_rows(const NodeIo& io, cudaStream_t stream, const void* weights) const;
   // Any number of rows, in as few launches as is fastest.
   void launch(const LowbitLinear& linear, cudaStream_t stream) const;
 
   ModelContext& context_;
-  LowbitShape shape_;
+  LowbitShape shape_;  // of rows that are padded to whole vectors: packed weights have zeros there
+  int num_columns_;    // of the input
   Activation activation_;
   float norm_epsilon_;
   const float* norm_weight_;  // device memory, or nullptr

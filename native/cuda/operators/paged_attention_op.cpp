@@ -18,19 +18,16 @@ PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
     : context_(context),
       shape_{.num_heads = integer(node, "num_heads", 1, kMaxHeads),
              .num_kv_heads = integer(node, "num_kv_heads", 1, kMaxHeads),
-             .head_dim = integer(node, "head_dim", 8, kMaxHeadDim),
+             .head_dim = integer(node, "head_dim", 4, kMaxHeadDim),
              .rotary_dim = integer(node, "rotary_dim", 0, kMaxHeadDim),
              .is_interleaved = node.integer("interleaved", 0, 1) == 1,
              .scale = node.real("scale"),
              .sliding_window = integer(node, "sliding_window", 0, kMaxWindow),
              .softcap = node.real("softcap"),
-             .norm_epsilon = node.real("norm_epsilon")},
+             .norm_epsilon = node.real("norm_epsilon"),
+             .shares_cache = node.integer_or("shared_kv", 0, 1, 0) == 1},
       output_name_(node.output_name(0)) {
   require_kernels(shape_);
-  require(node.integer_or("shared_kv", 0, 1, 0) == 0,
-          "shared_kv is 1, which the CUDA kernels do not have: use device cpu");
-  require(node.num_inputs() <= kSlopes || node.input_name(kSlopes).empty(),
-          "slopes are given (ALiBi), which the CUDA kernels do not have: use device cpu");
   require_kernels(context.pass().block_size);
   context_.reserve_attention(shape_);
 }
@@ -41,9 +38,9 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   const Tensor block_table = io.input(kBlockTable), tree_mask = io.input(kTreeMask);
   const Tensor cos = io.input(kCos), sin = io.input(kSin);
   const Tensor keys = io.input(kKeyCache), values = io.input(kValueCache);
-  const Tensor q_norm = io.input(kQNorm), k_norm = io.input(kKNorm);
+  const Tensor q_norm = io.input(kQNorm), k_norm = io.input(kKNorm), slopes = io.input(kSlopes);
 
-  require_shape("qkv", qkv, {-1, int64_t{shape_.num_heads + 2 * shape_.num_kv_heads} * shape_.head_dim});
+  require_shape("qkv", qkv, {-1, int64_t{shape_.num_given()} * shape_.head_dim});
   const int64_t num_rows = qkv.dims[0], num_seqs = context_lens.count();
   require(num_seqs >= 1, "context_lens has shape ", context_lens, ": a pass has a sequence at least");
   require_shape("context_lens", context_lens, {num_seqs});
@@ -64,9 +61,11 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   require_shape("cos", cos, {-1, shape_.rotary_dim / 2});
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
   const CacheType type = checked_caches(keys, values, pass.block_size, shape_.num_kv_heads, shape_.head_dim);
-  require_kernels(shape_, type);
+  require_kernels(type);
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  if (slopes.exists()) require_shape("slopes", slopes, {shape_.num_heads});
+  require(!shape_.shares_cache || !k_norm.exists(), "k_norm is given, and shared_kv is 1: the cache has keys");
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
           .num_seqs = static_cast<int>(num_seqs),
@@ -90,7 +89,8 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           .partials = context_.attention_partials(),
           .out = io.output(0, {num_rows, int64_t{shape_.num_heads} * shape_.head_dim}),
           .halves_out = nullptr,
-          .num_sms = context_.limits().num_sms};
+          .num_sms = context_.limits().num_sms,
+          .slopes = slopes.as<const float>()};
 }
 
 void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {

@@ -9,8 +9,8 @@
 namespace pilotfish {
 namespace {
 
+constexpr int32_t kHeadColumns = 4;  // a head has a multiple of them
 constexpr std::array<std::string_view, 4> kWeightFormats{"int4", "int4_asym", "int8", "f16"};
-constexpr int32_t kMostCudaHeadDim = 256;
 
 void check_cache(const char* name, CacheType type, int32_t head_dim) {
   if (!is_on_gpus(type)) {
@@ -18,14 +18,9 @@ void check_cache(const char* name, CacheType type, int32_t head_dim) {
          ", which the CUDA kernels do not have: export the bundle again with --cache-dtype f16, or use "
          "device cpu");
   }
-  if (head_dim > kMostCudaHeadDim) {
-    fail(PF_UNSUPPORTED, "the ", name, " has heads of ", head_dim, " columns, and the CUDA kernels at most ",
-         kMostCudaHeadDim, "; use device cpu");
-  }
-  if (has_scales(type) && head_dim % 16 != 0) {
-    fail(PF_UNSUPPORTED, "the ", name, "'s cache is ", name_of(type), " and its head_dim ", head_dim,
-         ", not a multiple of 16 as the CUDA kernels need: export the bundle again with --cache-dtype f16, or use "
-         "device cpu");
+  if (head_dim % kHeadColumns != 0) {
+    fail(PF_UNSUPPORTED, "the ", name, "'s head_dim is ", head_dim, ", not a multiple of ", kHeadColumns,
+         " as the CUDA kernels need; use device cpu");
   }
 }
 
@@ -37,10 +32,6 @@ void check_model(const char* name, const ModelEntry& model) {
          "device cpu");
   }
   for (const CacheShape& cache : model.caches) check_cache(name, model.cache_type, cache.head_dim);
-  if (model.caches.size() < static_cast<size_t>(model.num_layers)) {
-    fail(PF_UNSUPPORTED, "the ", name, " has ", model.num_layers, " layers and ", model.caches.size(),
-         " caches: layers share keys and values, which the CUDA kernels do not have; use device cpu");
-  }
 }
 
 void check_head(const HeadEntry& head) {

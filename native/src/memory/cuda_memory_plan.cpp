@@ -111,7 +111,7 @@ uint64_t pass_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
 uint64_t partial_bytes(const ModelEntry& model, const CudaPassSizes& sizes) {
   const uint64_t split_rows = std::min<uint64_t>(sizes.num_rows, kSplitRows);
   const uint64_t splits = rounded(sizes.max_context, kSplitKeys) / kSplitKeys + 1;
-  const uint64_t head_parts = model.head_dim <= 64 ? 1 : model.head_dim <= 128 ? 2 : 4;
+  const uint64_t head_parts = model.head_dim <= 64 ? 1 : model.head_dim <= 128 ? 2 : model.head_dim <= 256 ? 4 : 8;
   const uint64_t attention = split_rows * splits * model.num_heads * head_parts * kHeadPartBytes;
   uint64_t linear_rows = 8;
   while (linear_rows < std::min<uint64_t>(sizes.num_rows, kLinearRows)) linear_rows *= 2;
