@@ -58,7 +58,9 @@ class Roofline:
     def floor_ms(self, num_rows: int) -> float:
         """The least milliseconds of a pass by these rates."""
         reading = self.bytes_per_pass / self.bytes_per_second
-        return 1e3 * max(reading, num_rows * self.operations_per_row / self.operations_per_second)
+        # A bundle whose manifest counts no parameters tells no operations, and has no rate of them.
+        computing = num_rows * self.operations_per_row / self.operations_per_second if self.operations_per_row else 0.0
+        return 1e3 * max(reading, computing)
 
     def bytes_reached(self, milliseconds: float) -> float:
         """Bytes a second of a pass that takes so long."""
@@ -122,7 +124,7 @@ def roofline(engine: Engine, passes: PassTimes, device: str) -> Roofline:
     else:
         rate = read_bytes_per_second(info.num_threads)
     return Roofline(
-        bytes_per_pass=info.target_weight_bytes + cached,
+        bytes_per_pass=info.target_weight_bytes + info.target_streamed_bytes + cached,
         operations_per_row=operations,
         bytes_per_second=rate,
         operations_per_second=max(rows * operations / (1e-3 * time) for rows, time in timed.items()),

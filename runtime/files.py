@@ -16,6 +16,9 @@ from pilotfish.bindings import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+BUNDLE_FILES = ("manifest.json", "tokenizer.json", "*.onnx", "*.bin")
+"""Patterns of the names in a bundle's folder."""
+
 
 def read_text(option: str, path: str) -> str:
     """The text of a file that an option names, without a byte-order mark.
@@ -93,6 +96,13 @@ def _why_locked(path: Path, *, makes_folders: bool) -> str | None:
         return f"there is no folder {folder}"
     place = path if path.exists() else folder
     return None if os.access(place, os.W_OK) else f"{place} may not be written"
+
+
+def is_of_a_bundle(target: str) -> bool:
+    """Whether the file that is there belongs to a bundle, which writing would destroy."""
+    path = Path(target).resolve()
+    patterns = BUNDLE_FILES if (path.parent / "manifest.json").exists() else ()
+    return path.exists() and any(path.match(pattern) for pattern in patterns)
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | Path] = ()) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pilotfish.bindings import Device, InvalidArgumentError
 from pilotfish.runtime.devices import parse_device
-from pilotfish.runtime.files import replace_text, why_not_writable
+from pilotfish.runtime.files import is_of_a_bundle, replace_text, why_not_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,6 +101,8 @@ def check_json(target: str | None) -> str | None:
         return target
     if reason := why_not_writable(target):
         raise InvalidArgumentError(f"--json {target!r} cannot be written: {reason}")
+    if is_of_a_bundle(target):
+        raise InvalidArgumentError(f"--json {target!r} is a file of a bundle, which would be lost: give another name")
     return target
 
 

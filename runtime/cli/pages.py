@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pilotfish.bindings import InvalidArgumentError
-from pilotfish.runtime.files import check_outputs, replace_text, why_not_writable
+from pilotfish.runtime.files import BUNDLE_FILES, check_outputs, replace_text, why_not_writable
 from pilotfish.runtime.report.png import check_png, write_pngs
 
 from .console import note, write_json
@@ -49,8 +49,7 @@ class PageFlags:
 
     def check(self, json_file: str | None, inputs: Iterable[str | Path], bundles: Iterable[str] = ()) -> None:
         """Raise what writing would, before the work; ``inputs`` and the bundles' files are read, and must stay."""
-        patterns = ("manifest.json", "tokenizer.json", "*.onnx", "*.bin")
-        own = (path for bundle in bundles for pattern in patterns for path in Path(bundle).glob(pattern))
+        own = (path for bundle in bundles for pattern in BUNDLE_FILES for path in Path(bundle).glob(pattern))
         check_outputs({"--html": self.html, "--json": json_file}, [*inputs, *own])
         if self.png is not None:
             check_png(self.png)

@@ -50,6 +50,12 @@ class Shape:
         """Columns of a head."""
         return self.hidden // self.heads
 
+    @property
+    def num_parameters(self) -> int:
+        """Of its matrices, embedding and output head among them."""
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim
+        return self.hidden * (self.layers * (attention + 3 * self.feed_forward) + 2 * self.vocabulary)
+
 
 PAIRS = {
     "tiny": (Shape(256, 2, 4, 2, 512, 512), Shape(128, 1, 2, 1, 256, 512)),
@@ -163,7 +169,7 @@ def write_model(stem: Path, shape: Shape, permutation: np.ndarray, *, std: float
         "sliding_window": 0,
         "cache_dtype": shape.cache,
         "formats": {"linear": shape.linear, "embedding": shape.ends, "lm_head": shape.ends},
-        "parameters": 0,
+        "parameters": shape.num_parameters,
         "source": {"id": "random", "sha256": None, "licence": None},
         "parity": {},
     }

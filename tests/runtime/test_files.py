@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from pilotfish.bindings import InvalidArgumentError
-from pilotfish.runtime.files import check_outputs, parse_json, replace_bytes, replace_text, why_not_writable
+from pilotfish.runtime.files import (
+    check_outputs,
+    is_of_a_bundle,
+    parse_json,
+    replace_bytes,
+    replace_text,
+    why_not_writable,
+)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +84,14 @@ def test_outputs_overwrite_neither_each_other_nor_what_is_read(tmp_path: Path) -
             check_outputs(outputs, [read])
     check_outputs({"--html": str(new), "--json": "-"}, [read])
     check_outputs({"--html": "/dev/null", "--json": "/dev/null"}, ["/dev/null"])
+
+
+def test_files_of_a_bundle_are_known(tmp_path: Path) -> None:
+    for name in ("manifest.json", "tokenizer.json", "target.bin", "notes.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "link.json").symlink_to(tmp_path / "tokenizer.json")
+    assert [is_of_a_bundle(str(tmp_path / name)) for name in ("manifest.json", "target.bin", "link.json")] == [True] * 3
+    assert not is_of_a_bundle(str(tmp_path / "notes.json"))
+    assert not is_of_a_bundle(str(tmp_path / "absent.onnx"))
+    (tmp_path / "manifest.json").unlink()
+    assert not is_of_a_bundle(str(tmp_path / "tokenizer.json"))

@@ -47,8 +47,7 @@ size_t StreamedWeights::add(const LowbitShape& shape, const void* packed, const 
       cudaGetLastError();
       weight.data = nullptr;
       fail(PF_OUT_OF_MEMORY, "the system refused ", num_bytes,
-           " bytes of page-locked memory for weights that stream to the GPU; a larger memory budget streams fewer, and "
-           "`ulimit -l` and containers limit such memory");
+           " bytes of page-locked memory for weights that stream to the GPU; a larger memory budget streams fewer");
     }
     weight.num_bytes = num_bytes;
     PILOTFISH_CUDA_CHECK(repack_lowbit(shape, staged, slots_[0], stream_));
