@@ -166,6 +166,8 @@ struct RowStepTensors {
 inline size_t row_step_shared_bytes(const RowProgram& program) noexcept {
   return static_cast<size_t>(program.num_scratch) * sizeof(float);
 }
+/// Shared memory that the kernel has beside them, at most, and the 1 KiB a block that CUDA takes.
+inline constexpr size_t kOwnRowStepBytes = 5 << 10;
 
 /// A program of RowSteps on at least one row. A row's bits do not depend on num_rows.
 cudaError_t launch_row_steps(const RowProgram& program, const RowStepTensors& tensors, cudaStream_t stream);

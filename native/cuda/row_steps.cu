@@ -53,11 +53,13 @@ struct Source {
   const float* data;
   int32_t strides[3];
   float number;
+  bool is_input;  // which an earlier kernel may have written
 
   __device__ float at(int i0, int i1, int i2) const {
-    return data ? data[static_cast<size_t>(i0) * strides[0] + static_cast<size_t>(i1) * strides[1] +
-                       static_cast<size_t>(i2) * strides[2]]
-                : number;
+    if (!data) return number;
+    const float* const element = data + static_cast<size_t>(i0) * strides[0] + static_cast<size_t>(i1) * strides[1] +
+                                 static_cast<size_t>(i2) * strides[2];
+    return is_input ? __ldcg(element) : *element;
   }
 };
 
@@ -66,7 +68,8 @@ __device__ float* output_of(const Task& task, int output, int first) {
 }
 
 __device__ Source source_of(const Task& task, const Operand& operand, int first, float* scratch) {
-  Source source = {nullptr, {operand.strides[0], operand.strides[1], operand.strides[2]}, 0};
+  Source source = {
+      nullptr, {operand.strides[0], operand.strides[1], operand.strides[2]}, 0, operand.place == Place::kInput};
   if (operand.place == Place::kNumber) source.number = __int_as_float(operand.offset);
   if (operand.place == Place::kScratch) source.data = scratch + operand.offset;
   if (operand.place == Place::kOutput) source.data = output_of(task, operand.index, first) + operand.offset;
@@ -179,15 +182,35 @@ __device__ void reduce(const Step& step, const Source& a, const Source& b, float
 __device__ void each(const Step& step, const Source (&operands)[3], int num_columns, float* value) {
   const auto kind = static_cast<RowStepKind>(step.kind);
   const auto& [a, b, c] = operands;
-  const int count = step.dims[0] * step.dims[1] * num_columns;
-  for (int element = threadIdx.x; element < count; element += kThreads) {
-    const int line = element / num_columns, i2 = element % num_columns;
-    const int i0 = line / step.dims[1], i1 = line % step.dims[1];
-    if (kind == RowStepKind::kJoin) {
-      value[element] = i2 < step.num_first ? a.at(i0, i1, i2) : b.at(i0, i1, i2 - step.num_first);
-    } else {
-      value[element] = function_of(kind, a.at(i0, i1, i2), b.at(i0, i1, i2), c.at(i0, i1, i2));
-    }
+  const auto make = [&](int i0, int i1, int i2) {
+    if (kind == RowStepKind::kJoin) return i2 < step.num_first ? a.at(i0, i1, i2) : b.at(i0, i1, i2 - step.num_first);
+    return function_of(kind, a.at(i0, i1, i2), b.at(i0, i1, i2), c.at(i0, i1, i2));
+  };
+  const int num_lines = step.dims[0] * step.dims[1];
+  if (num_lines == 1) {  // most are: no division
+    for (int i2 = threadIdx.x; i2 < num_columns; i2 += kThreads) value[i2] = make(0, 0, i2);
+    return;
+  }
+  for (int element = threadIdx.x; element < num_lines * num_columns; element += kThreads) {
+    const int line = element / num_columns;
+    value[element] = make(line / step.dims[1], line % step.dims[1], element % num_columns);
+  }
+}
+
+// The steps in shared memory, where there is room: a parameter that is read for the first time is not in a cache, and
+// here all are fetched at once, while the predecessor still runs.
+template <size_t kMostSteps>
+__device__ const Step* staged(const Program<kMostSteps>& program) {
+  if constexpr (kMostSteps > kFewSteps) {
+    return program.steps;
+  } else {
+    __shared__ Step steps[kMostSteps];
+    static_assert(sizeof(Step) % sizeof(int) == 0);
+    const int num_words = program.num_steps * static_cast<int>(sizeof(Step) / sizeof(int));
+    const int* const words = reinterpret_cast<const int*>(program.steps);
+    for (int i = threadIdx.x; i < num_words; i += kThreads) reinterpret_cast<int*>(steps)[i] = words[i];
+    __syncthreads();
+    return steps;
   }
 }
 
@@ -196,8 +219,11 @@ __global__ void __launch_bounds__(kThreads) row_steps_kernel(const __grid_consta
   extern __shared__ float scratch[];
   __shared__ float parts[kWarps];
   const int first = blockIdx.y * program.chunk_columns;
+  let_dependents_start();
+  const Step* const steps = staged(program);
+  wait_for_predecessors();
   for (int i = 0; i < program.num_steps; ++i) {
-    const Step& step = program.steps[i];
+    const Step& step = steps[i];
     const int left = step.dims[2] - first;
     const int num_columns = program.chunk_columns == 0 || left < program.chunk_columns ? left : program.chunk_columns;
     Source operands[3];
@@ -258,9 +284,10 @@ Program<kMostSteps> device_program(const RowProgram& program, const RowStepTenso
 
 template <size_t kMostSteps>
 cudaError_t launch(const RowProgram& program, const RowStepTensors& tensors, cudaStream_t stream) {
+  static_assert(kFewSteps * sizeof(Step) + kWarps * sizeof(float) <= kOwnRowStepBytes);
   const auto kernel = row_steps_kernel<kMostSteps>;
   const size_t shared_bytes = row_step_shared_bytes(program);
-  constexpr size_t kDefaultSharedBytes = 46 << 10;  // beside what the kernel has itself
+  constexpr size_t kDefaultSharedBytes = (48 << 10) - kOwnRowStepBytes;
   if (shared_bytes > kDefaultSharedBytes) {
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
@@ -269,8 +296,7 @@ cudaError_t launch(const RowProgram& program, const RowStepTensors& tensors, cud
   const auto num_chunks = static_cast<unsigned>(
       program.is_columnwise ? (program.num_columns + kRowChunkColumns - 1) / kRowChunkColumns : 1);
   const dim3 grid(static_cast<unsigned>(tensors.num_rows), num_chunks);
-  kernel<<<grid, kThreads, shared_bytes, stream>>>(device_program<kMostSteps>(program, tensors));
-  return cudaGetLastError();
+  return launch_early(kernel, grid, kThreads, shared_bytes, stream, device_program<kMostSteps>(program, tensors));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ def check_json(target: str | None) -> str | None:
     if reason := why_not_writable(target):
         raise InvalidArgumentError(f"--json {target!r} cannot be written: {reason}")
     if is_of_a_bundle(target):
-        raise InvalidArgumentError(f"--json {target!r} is a file of a bundle, which would be lost: give another name")
+        raise InvalidArgumentError(f"--json {target!r} would overwrite a file of a bundle: give another name")
     return target
 
 

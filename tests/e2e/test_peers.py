@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pytest
 
 
@@ -49,10 +51,20 @@ def test_what_cannot_be_done_is_refused_before_the_work(tiny_bundle: Path, tmp_p
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
+def program_of_peers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Under a name of its own: the hammer has a module "compare" too."""
+    spec = importlib.util.spec_from_file_location("peers_compare", SAMPLES / "peers" / "compare.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, program)
+    spec.loader.exec_module(program)
+    return program
+
+
 def test_an_engine_that_prints_a_lot_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a pipe holds, and then it answers; all that fail are named, also if nobody is left."""
-    monkeypatch.syspath_prepend(SAMPLES / "peers")
-    peers = importlib.import_module("compare")
+    peers = program_of_peers(monkeypatch)
     worker = tmp_path / "worker.py"
     worker.write_text(
         "import json, sys\n"

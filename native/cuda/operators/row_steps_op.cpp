@@ -5,7 +5,8 @@
 namespace pilotfish::cuda {
 
 RowStepsOp::RowStepsOp(ModelContext& context, const NodeInfo& node) : program_(read_row_program(node)) {
-  const size_t shared_bytes = row_step_shared_bytes(program_), most = context.limits().shared_bytes_per_block - 1024;
+  const size_t shared_bytes = row_step_shared_bytes(program_),
+               most = context.limits().shared_bytes_per_block - kOwnRowStepBytes;
   require(shared_bytes <= most, "its values in between take ", shared_bytes,
           " bytes of shared memory, and this device has ", most, "; use device cpu");
 }
