@@ -16,6 +16,7 @@ if ! "$venv/bin/python" -c 'import onnxruntime' 2>/dev/null; then
 fi
 "$tested" -c 'import sys; print(*(p for p in sys.path if p.endswith("site-packages")), sep="\n")' > "$site/tested.pth"
 
+rm -rf build/prepared-bundles  # of an earlier run
 "$tested" tests/prepared_bundles.py build/prepared-bundles
 echo "tests with $("$tested" tests/lowest_versions.py | tr '\n' ' ')"
 PILOTFISH_PREPARED_BUNDLES="$PWD/build/prepared-bundles" "$venv/bin/python" -m pytest -p no:cacheprovider \
