@@ -4,6 +4,7 @@
 // than a block, run again.
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 
 #include "base/platform/text.h"
@@ -104,10 +105,15 @@ SessionHeader Engine::load_session(const std::filesystem::path& path) {
   const std::lock_guard lock(mutex_);
   OpenSequence sequence(*this, session.num_target_tokens);
   Reservation room(sequence, session.num_target_tokens);
+  const std::vector<SessionPart> parts = session_parts(session);
+  const auto blocks_of = [&](const SessionPart& part) { return sequence.block_table().first(part.num_blocks); };
+  // The system takes longer to clear pages that nobody has used than reading the file takes: both at once.
+  const std::future<void> clearing = std::async(std::launch::async, [&] {
+    for (const SessionPart& part : parts) part.cache->make_resident(blocks_of(part));
+  });
   try {
-    for (const SessionPart& part : session_parts(session)) {
-      const bool is_finite = part.cache->write(sequence.block_table().first(part.num_blocks),
-                                               [&](std::span<std::byte> bytes) { file.read(bytes); });
+    for (const SessionPart& part : parts) {
+      const bool is_finite = part.cache->write(blocks_of(part), [&](std::span<std::byte> bytes) { file.read(bytes); });
       if (!is_finite) fail(PF_BUNDLE_CORRUPT, file.name(), ": is no session: its caches hold what are no numbers");
     }
     file.finish();

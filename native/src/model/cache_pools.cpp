@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/platform/pages.h"
+
 namespace pilotfish {
 namespace {
 
@@ -123,6 +125,15 @@ bool CachePools::write(std::span<const int32_t> blocks, const std::function<void
     }
   }
   return all_are_finite;
+}
+
+void CachePools::make_resident(std::span<const int32_t> blocks) const noexcept {
+  if (device_) return;
+  for (size_t pool = 0; pool < num_pools_; ++pool) {
+    for (std::span<const int32_t> rest = blocks; !rest.empty(); rest = rest.subspan(count_run(rest))) {
+      platform::make_resident(pools_ + pool * pool_bytes_ + rest[0] * block_bytes_, count_run(rest) * block_bytes_);
+    }
+  }
 }
 
 bool CachePools::is_finite(std::span<const std::byte> blocks) const noexcept {

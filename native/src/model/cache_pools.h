@@ -33,6 +33,7 @@ class CachePools {
   uint64_t block_bytes() const noexcept { return block_bytes_ * num_pools_; }
   void read(std::span<const int32_t> blocks, const std::function<void(std::span<const std::byte>)>& take) const;
   bool write(std::span<const int32_t> blocks, const std::function<void(std::span<std::byte>)>& give);
+  void make_resident(std::span<const int32_t> blocks) const noexcept;
 
  private:
   void copy_rows(std::span<const int32_t> block_table, int32_t from, int32_t to, size_t first, size_t width);

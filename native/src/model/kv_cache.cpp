@@ -75,4 +75,8 @@ bool KvCache::write(std::span<const int32_t> blocks, const std::function<void(st
   return all_are_finite;
 }
 
+void KvCache::make_resident(std::span<const int32_t> blocks) const noexcept {
+  for (const CachePools& pools : pools_) pools.make_resident(blocks);
+}
+
 }  // namespace pilotfish

@@ -35,6 +35,8 @@ class KvCache {
   void read(std::span<const int32_t> blocks, const std::function<void(std::span<const std::byte>)>& take) const;
   // The other way round. False if one of the numbers is infinite or not a number.
   bool write(std::span<const int32_t> blocks, const std::function<void(std::span<std::byte>)>& give);
+  // Takes from the system now what write() would take page by page. Several threads may.
+  void make_resident(std::span<const int32_t> blocks) const noexcept;
 
  private:
   std::vector<CachePools> pools_;  // of each shape

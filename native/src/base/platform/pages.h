@@ -10,6 +10,8 @@ void* map_pages(size_t num_bytes) noexcept;
 void unmap_pages(void* pages, size_t num_bytes) noexcept;
 // A wish: a system without huge pages is only slower.
 void prefer_huge_pages(void* pages, size_t num_bytes) noexcept;
+// Makes the pages that have these bytes resident, which changes none of them: another wish.
+void make_resident(void* bytes, size_t num_bytes) noexcept;
 
 // Gives the system back what malloc keeps of freed memory, where it can: the parsing of a tokenizer or a graph leaves
 // tens of megabytes.

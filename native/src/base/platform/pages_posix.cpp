@@ -1,4 +1,8 @@
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -18,6 +22,13 @@ void unmap_pages(void* pages, size_t num_bytes) noexcept { munmap(pages, num_byt
 void prefer_huge_pages([[maybe_unused]] void* pages, [[maybe_unused]] size_t num_bytes) noexcept {
 #ifdef MADV_HUGEPAGE
   madvise(pages, num_bytes, MADV_HUGEPAGE);
+#endif
+}
+
+void make_resident([[maybe_unused]] void* bytes, [[maybe_unused]] size_t num_bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  const size_t before = reinterpret_cast<uintptr_t>(bytes) % static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  madvise(static_cast<std::byte*>(bytes) - before, before + num_bytes, MADV_POPULATE_WRITE);
 #endif
 }
 

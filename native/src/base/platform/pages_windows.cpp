@@ -12,6 +12,8 @@ void unmap_pages(void* pages, size_t) noexcept { VirtualFree(pages, 0, MEM_RELEA
 
 void prefer_huge_pages(void*, size_t) noexcept {}  // they need a privilege, and all of their memory at once
 
+void make_resident(void*, size_t) noexcept {}
+
 void return_free_heap() noexcept {}
 
 }  // namespace pilotfish::platform
