@@ -10,7 +10,7 @@ from .bench import PLAIN
 from .bench_statistics import jitter, median_interval, percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .bench import Sample
     from .bench_statistics import Interval
@@ -37,6 +37,7 @@ def summarise(mode: str, samples: Sequence[Sample], plain: Sequence[Sample], pea
         "tokens_per_s": {"median": statistics.median(speeds), "min": min(speeds), "max": max(speeds)},
         "speeds": speeds,
         "ratio": interval_entry(paired_ratio(samples, plain)),
+        "ratio_of_all": ratio_of_all(samples, plain),
         "predicted_ratio": _predicted(samples, plain),
         "ttft_ms": statistics.median(sample.ttft_ms for sample in samples),
         "tpot_ms": {"p50": percentile(token_times, 0.5), "p99": percentile(token_times, 0.99)},
@@ -57,12 +58,28 @@ def paired_ratio(samples: Sequence[Sample], plain: Sequence[Sample]) -> Interval
 
     Of several prompts each counts once, by the median of its turns, however often the time sufficed for it.
     """
-    by_prompt: dict[int, list[float]] = {}
-    for each, before in zip(samples, plain, strict=True):
-        by_prompt.setdefault(each.prompt_index, []).append(each.tokens_per_s / before.tokens_per_s)
-    if len(by_prompt) == 1:
-        return median_interval(next(iter(by_prompt.values())))
-    return median_interval([statistics.median(ratios) for ratios in by_prompt.values()])
+    ratios = [each.tokens_per_s / before.tokens_per_s for each, before in zip(samples, plain, strict=True)]
+    by_prompt = _by_prompt(samples, ratios)
+    return median_interval(by_prompt[0] if len(by_prompt) == 1 else [statistics.median(each) for each in by_prompt])
+
+
+def ratio_of_all(samples: Sequence[Sample], plain: Sequence[Sample]) -> float:
+    """Plain decoding's time for a token of every prompt by the mode's; of several turns of a prompt the median.
+
+    Noise moves it less than the median of the prompts' ratios, which differ much more than two runs do.
+    """
+
+    def seconds(group: Sequence[Sample]) -> float:
+        return sum(map(statistics.median, _by_prompt(group, [1 / sample.tokens_per_s for sample in group])))
+
+    return seconds(plain) / seconds(samples)
+
+
+def _by_prompt(samples: Sequence[Sample], values: Iterable[float]) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for sample, value in zip(samples, values, strict=True):
+        found.setdefault(sample.prompt_index, []).append(value)
+    return list(found.values())
 
 
 def typical_prompt(samples: Mapping[str, Sequence[Sample]], mode: str) -> int:

@@ -126,6 +126,7 @@ _RUN_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "tokens/s, highest": lambda run: f"{run['tokens_per_s']['max']:.1f}",
     "x plain, median": _ratio,
     "x plain, 95 % sure": _range,
+    "x plain, all prompts": lambda run: "" if run["mode"] == PLAIN else f"{run['ratio_of_all']:.2f}",
     "x plain, predicted": lambda run: "" if run["mode"] == PLAIN else optional_text(run["predicted_ratio"], "{:.2f}"),
     "first token, ms": lambda run: f"{run['ttft_ms']:.1f}",
     "ms a token, median": lambda run: f"{run['tpot_ms']['p50']:.2f}",

@@ -15,7 +15,7 @@ from pilotfish.runtime.report.compare_page import CHANGE_HEADER, change_row, com
 from pilotfish.runtime.report.schema import read_bench_report
 
 from .arguments import Json
-from .console import note, out, show, table
+from .console import EXIT_CHECK_FAILED, note, out, show, table
 from .flags import with_groups
 from .pages import PageFlags
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from pilotfish.runtime.report.compare import Comparison
 
 SCHEMA = "pilotfish-compare/1"
-EXIT_SLOWER = 1
 Reports = Annotated[
     list[str], typer.Argument(metavar="A.json B.json...", help="Reports of pilotfish bench --json; A is compared with.")
 ]
 FailBelow = Annotated[
     float | None,
-    typer.Option(metavar="RATIO", help="Exit code 1 if a mode is slower than this beyond noise, as 0.95."),
+    typer.Option(metavar="RATIO", help="Exit code 3 if a mode is slower than this beyond noise, as 0.95."),
 ]
 
 
@@ -91,4 +90,4 @@ def _fail_if_slower(changes: list[tuple[str, ModeChange]], limit: float) -> None
     for name, change in slower:
         show(f"{name}: {change.mode} runs at {change.ratio.median:.3f} of its speed, below {limit}")
     if slower:
-        raise typer.Exit(EXIT_SLOWER)
+        raise typer.Exit(EXIT_CHECK_FAILED)

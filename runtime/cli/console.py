@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
+EXIT_CHECK_FAILED = 3  # 1 is a fault of pilotfish, 2 bad input
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Wide enough for every table, where no terminal limits the width.
 _FILE_WIDTH = 160

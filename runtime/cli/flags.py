@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
@@ -32,6 +32,7 @@ from .arguments import (
 )
 
 Group = TypeVar("Group")
+NEEDS_TEMPERATURE = ("top_k", "top_p", "min_p", "typical_p")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class SamplingFlags:
     seed: Seed = None
 
     def keywords(self) -> dict[str, Any]:
-        """As Engine.generate takes them; InvalidArgumentError if a bias is no ID=BIAS."""
+        """As Engine.generate takes them; InvalidArgumentError if a bias is no ID=BIAS, or for a filter without use."""
+        _require_temperature(vars(self))
         return vars(self) | {"logit_bias": parse_logit_bias(self.logit_bias)}
 
 
@@ -115,14 +117,18 @@ class ChoiceFlags:
 
     def keywords(self) -> GenerateKeywords:
         """As Engine.generate takes them; InvalidArgumentError if a filter is given for greedy decoding."""
-        keywords = cast("GenerateKeywords", dict(vars(self)))
-        for name, off in (("top_k", 0), ("top_p", 1)):
-            value = vars(self)[name]
-            if value != off and keywords["temperature"] == 0:
-                raise InvalidArgumentError(
-                    f"{name} is {value}, but temperature 0 takes the likeliest token anyway: give --temperature too"
-                )
-        return keywords
+        _require_temperature(vars(self))
+        return cast("GenerateKeywords", dict(vars(self)))
+
+
+def _require_temperature(options: Mapping[str, Any]) -> None:
+    """InvalidArgumentError if an option is given that greedy decoding has no use for."""
+    for field in fields(GenerateOptions):
+        value = options.get(field.name, field.default)
+        if options["temperature"] == 0 and field.name in NEEDS_TEMPERATURE and value != field.default:
+            raise InvalidArgumentError(
+                f"{field.name} is {value}, but temperature 0 takes the likeliest token anyway: give --temperature too"
+            )
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

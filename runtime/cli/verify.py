@@ -17,10 +17,9 @@ from pilotfish.runtime.verify_checks import Amount
 
 from .arguments import Acceptance, Bundle, Json
 from .bars import passing_bar
-from .console import note_device, out, show, table, write_json
+from .console import EXIT_CHECK_FAILED, note_device, out, show, table, write_json
 from .flags import EngineFlags, with_groups
 
-EXIT_NOT_LOSSLESS = 1
 Prompts = Annotated[str | None, typer.Option(metavar="FILE", help="A prompt a line, instead of the built-in ones.")]
 NewTokens = Annotated[int, typer.Option(min=16, help="Tokens a greedy generation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of what is sampled.")]
@@ -59,7 +58,7 @@ def verify(
     _show(bundle, report)
     write_json(json_file, {"bundle": bundle, "machine": describe_machine(engine_flags.device)} | report.to_json())
     if not report.passed:
-        raise typer.Exit(EXIT_NOT_LOSSLESS)
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def _show(bundle: str, report: Report) -> None:

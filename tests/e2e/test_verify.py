@@ -98,7 +98,7 @@ def test_a_source_that_changes_the_output_fails_the_command(
     wrong = Source("wrong", GenerateKeywords(num_draft_tokens=2, temperature=1.0, seed=1), drafts_by_model=False)
     monkeypatch.setattr(verify_sources, "_SOURCES", (wrong,))
     finished = cli("verify", tiny_bundle, "--new-tokens", 16, "--sampled-tokens", 100, "--threads", 1)
-    assert finished.exit_code == 1
+    assert finished.exit_code == 3
     assert "FAIL" in finished.out
     assert "NOT lossless" in finished.out
     assert "logits differ by" in finished.out

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import random
 import statistics
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from pilotfish.runtime.bench_report import ratio_of_all
 from pilotfish.runtime.bench_statistics import Interval, jitter, median_interval, percentile
+
+if TYPE_CHECKING:
+    from pilotfish.runtime.bench import Sample
 
 
 def test_few_samples_allow_no_interval() -> None:
@@ -43,3 +49,14 @@ def test_percentiles_and_jitter() -> None:
     assert percentile([], 0.5) == 0
     assert jitter([[1.0, 3.0, 2.0], [5.0], []]) == pytest.approx(1.5)  # nothing between two answers
     assert jitter([[5.0]]) == 0
+
+
+def test_all_prompts_together_weigh_as_much_as_they_take() -> None:
+    def sample(prompt: int, speed: float) -> Sample:
+        return cast("Sample", SimpleNamespace(prompt_index=prompt, tokens_per_s=speed))
+
+    plain = [sample(0, 100), sample(1, 50), sample(0, 100), sample(0, 10)]
+    faster = [sample(0, 100), sample(1, 100), sample(0, 200), sample(0, 100)]
+    # A token of each prompt: 1/100 + 1/50 of a second before, 1/100 + 1/100 after; what came thrice by its median.
+    assert ratio_of_all(faster, plain) == pytest.approx(1.5)
+    assert ratio_of_all(plain, plain) == 1
