@@ -174,7 +174,7 @@ class Engine:
     ) -> list[Result]:
         """generate() for each prompt, with the same results, ``num_sequences`` at a time in shared passes.
 
-        When one ends the next begins. On a GPU some kinds of rounds take turns.
+        When one ends the next begins. On a GPU rounds that draft in different ways take turns.
 
         Args:
             prompts: texts or token ids; of conversations those of encode_chat().
@@ -274,7 +274,7 @@ class Engine:
         """Run the next round of each of these streams of this engine, in passes that they share.
 
         What a round gave is had by next_ready(); nobody else may iterate the streams meanwhile. Up to 16 share
-        passes; on a GPU some kinds of rounds take turns.
+        passes; on a GPU rounds that draft in different ways take turns.
 
         Returns:
             One a stream: what its generation failed with, None where it did not.

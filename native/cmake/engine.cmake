@@ -72,6 +72,7 @@ set(pilotfish_engine_sources
   src/draft/model_rows.cpp
   src/draft/model_drafter.cpp
   src/draft/row_logits.cpp
+  src/draft/last_row_drafter.cpp
   src/draft/medusa_rows.cpp
   src/draft/mlp_rows.cpp
   src/draft/eagle_rows.cpp
@@ -103,6 +104,7 @@ set(pilotfish_engine_sources
   src/round/request.cpp
   src/round/stages.cpp
   src/round/round.cpp
+  src/round/verifier.cpp
   src/round/prompt.cpp
   src/round/device_outcome.cpp
   src/round/verify_on_device.cpp)
@@ -127,6 +129,7 @@ set(pilotfish_engine_tests
   bundle_files_test
   weights_file_test
   recorded_rounds_test
+  shared_pass_test
   cuda_memory_plan_test
   kv_blocks_test
   likeliest_test

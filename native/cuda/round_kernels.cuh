@@ -56,14 +56,22 @@ __device__ inline bool is_last_block(int* arrivals, int num_blocks) {
   return arrived == num_blocks - 1;
 }
 
+/// Behind the last sequence's rows it is the last one.
 __device__ __forceinline__ int sequence_of_row(const LogitRows& rows, int row) {
-  return rows.sequence_rows == 0 ? 0 : row / rows.sequence_rows;
+  if (!rows.seq_starts) return rows.sequence_rows == 0 ? 0 : row / rows.sequence_rows;
+  int sequence = 0;
+  while (sequence + 1 < rows.num_seqs && __ldcg(rows.seq_starts + sequence + 1) <= row) ++sequence;
+  return sequence;
+}
+
+__device__ __forceinline__ int first_row_of(const LogitRows& rows, int sequence) {
+  return rows.seq_starts ? __ldcg(rows.seq_starts + sequence) : sequence * rows.sequence_rows;
 }
 
 /// Tokens between the sequence and what a row of a verification chooses. `position_ids`: of a tree's rows, or null.
 __device__ __forceinline__ int depth_of_row(const LogitRows& rows, const int32_t* position_ids, int row) {
-  if (position_ids) return __ldcg(position_ids + row) - __ldcg(position_ids);
-  return row - sequence_of_row(rows, row) * rows.sequence_rows;
+  const int first = first_row_of(rows, sequence_of_row(rows, row));
+  return position_ids ? __ldcg(position_ids + row) - __ldcg(position_ids + first) : row - first;
 }
 
 /// By one thread a sequence. A pass that follows reads ahead: everything is written before its first kernel starts.
@@ -88,7 +96,7 @@ __device__ inline void finish(const DraftStep& step, const RoundMemory& memory, 
 __device__ inline void finish(const TargetChoice& choice, const RoundMemory& memory) {
   RoundOutcome& outcome = *memory.outcome;
   outcome.ended = clock_ns();
-  if (choice.rows.sequence_rows > 0) return;
+  if (choice.rows.sequence_rows > 0 || choice.rows.seq_starts) return;
   int row = 0;
   while (row + 1 < choice.rows.num_rows && __ldcg(outcome.chosen_ids + row) == __ldcg(choice.target_ids + row + 1))
     ++row;

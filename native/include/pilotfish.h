@@ -438,11 +438,11 @@ PF_API pf_status pf_request_open(pf_engine* engine, const int32_t* ids, size_t n
 PF_API pf_status pf_request_step(pf_request* request, pf_token* tokens_out, size_t capacity, size_t* num_tokens_out,
                                  pf_finish* finish_out);
 /* Steps several requests of one engine, whose rounds share passes of the target, up to 16 a pass: a draft model or
- * EAGLE head drafts for all, one pass verifies, and every request writes the tokens that it would write alone, to the
- * bit. A prompt runs a chunk a call, of one request at a time while others decode; calls write nothing until it is
- * through. A failure is its request's own: PF_OK says that all were tried. On a GPU plain rounds and chains of the
- * draft model are shared where the GPU chooses the tokens, and the others take turns. PF_INVALID_ARGUMENT, and no step,
- * where a pointer is NULL, a request is named twice or two are of different engines.
+ * head drafts for all, one pass verifies, and every request writes the tokens that it would write alone, to the bit. A
+ * prompt runs a chunk a call, of one request at a time while others decode; calls write nothing until it is through. A
+ * failure is its request's own: PF_OK says that all were tried. On a GPU rounds that draft in different ways take
+ * turns. PF_INVALID_ARGUMENT, and no step, where a pointer is NULL, a request is named twice or two are of different
+ * engines.
  */
 PF_API pf_status pf_step_together(pf_step* steps, size_t num_steps);
 /* The num_top_logprobs likeliest ids, likeliest first, at each token of the last step: ids_out and logprobs_out

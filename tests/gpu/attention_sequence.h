@@ -108,6 +108,7 @@ class Sequence {
     for (const Part& part : parts) longest = std::max(longest, static_cast<int>(part.ids.size()));
     packed.resize(size_t(rows) * width_, std::numeric_limits<float>::quiet_NaN());
     positions.resize(rows);
+    if (!masks.empty()) masks.resize(rows, 1);
     const DeviceArray<float> qkv(packed), out(rows * row_floats());
     const DeviceArray<__half> halves(out.size());
     const DeviceArray<int32_t> position_ids(positions), lengths(contexts), seq_starts(starts), block_table(tables);

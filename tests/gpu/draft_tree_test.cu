@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -159,6 +160,94 @@ void test_grown_tree(int num_levels, int num_nodes) {
   }
 }
 
+/// What a launch over several sequences left, beside the same ones alone.
+struct Trees {
+  explicit Trees(const std::vector<RoundSettings>& settings)
+      : rounds(settings, 1000),
+        candidates(settings.size() * kMostCandidates),
+        continued(settings.size() * kTreeRows),
+        parent_rows(settings.size() * kTreeRows),
+        verified(8 * kMaxRoundRows),
+        next_masks(kMaxRoundRows),
+        verified_masks(kMaxRoundRows) {}
+
+  void grow(const std::vector<LikelyRow>& rows, int level, int num_levels, int num_nodes, int num_seqs) {
+    const DeviceArray<LikelyRow> device_rows(rows);
+    PassInputs next = rounds.inputs(), target{verified.get(), verified.get() + 64, nullptr, nullptr, nullptr, nullptr};
+    next.tree_mask = next_masks.get();
+    target.tree_mask = verified_masks.get();
+    const TreeMemory memory{
+        {device_rows.get(), nullptr, nullptr}, candidates.get(), continued.get(), parent_rows.get()};
+    if (level == 0) CUDA_CHECK(launch_round_start(rounds.memory(), nullptr));
+    CUDA_CHECK(launch_grow_tree({memory, level, num_levels, num_nodes, 1000, nullptr, next, target, num_seqs},
+                                rounds.memory(), nullptr));
+    CUDA_CHECK(cudaDeviceSynchronize());
+  }
+
+  Rounds rounds;
+  DeviceArray<TreeCandidate> candidates;
+  DeviceArray<int32_t> continued, parent_rows, verified;
+  DeviceArray<uint64_t> next_masks, verified_masks;
+};
+
+void test_trees_together(int num_seqs, int num_levels, int num_nodes) {
+  const std::string name = std::to_string(num_seqs) + " trees of " + std::to_string(num_nodes);
+  std::vector<RoundSettings> settings;
+  std::deque<Trees> alone;
+  for (int s = 0; s < num_seqs; ++s) {
+    settings.push_back(settings_of(1, 0, 1, 0, 1));
+    settings.back().rates = some_rates();
+    settings.back().rates.by_confidence[0][s % kNumConfidences] *= 0.5f;
+    settings.back().first_position = 20 + 7 * s;
+    settings.back().draft_position = 9 + 5 * s;
+    alone.emplace_back(std::vector<RoundSettings>{settings.back()});
+  }
+  Trees together(settings);
+  const auto check_rows = [&](const std::vector<int32_t>& all, const std::vector<int32_t>& own, int from, int first,
+                              int count, const std::string& what) {
+    for (int i = 0; i < count; ++i) expect(all[from + first + i] == own[from + i], name + ": " + what);
+  };
+  for (int level = 0; level < num_levels; ++level) {
+    const int rows_each = level == 0 ? 1 : kTreeRows;
+    const std::vector<LikelyRow> rows = random_likely(num_seqs * rows_each, 1000, 31 * num_nodes + level);
+    together.grow(rows, level, num_levels, num_nodes, num_seqs);
+    for (int s = 0; s < num_seqs; ++s) {
+      const auto first = rows.begin() + s * rows_each;
+      alone[s].grow({first, first + rows_each}, level, num_levels, num_nodes, 1);
+      if (level + 1 == num_levels) continue;
+      const std::vector<int32_t> all = together.rounds.pass.read(), own = alone[s].rounds.pass.read();
+      check_rows(all, own, 0, s * kTreeRows, kTreeRows, "ids of a level");
+      check_rows(all, own, 64, s * kTreeRows, kTreeRows, "positions of a level");
+      expect(all[192 + s] == own[192] && all[128 + s + 1] == (s + 1) * kTreeRows, name + ": sizes of a level");
+      const std::vector<uint64_t> masks = together.next_masks.read(), own_masks = alone[s].next_masks.read();
+      const std::vector<int32_t> parents = together.parent_rows.read(), own_parents = alone[s].parent_rows.read();
+      for (int row = 0; row < kTreeRows; ++row) {
+        const int its_row = s * kTreeRows + row;
+        expect(masks[its_row] == own_masks[row] && all[256 + its_row] == its_row, name + ": rows of a level");
+        expect(parents[its_row] == s * rows_each + own_parents[row], name + ": rows that are followed");
+      }
+    }
+  }
+  const RoundOutcome all = together.rounds.outcomes.read()[0];
+  const std::vector<int32_t> pass = together.verified.read();
+  const std::vector<uint64_t> masks = together.verified_masks.read();
+  for (int s = 0; s < num_seqs; ++s) {
+    const RoundOutcome own = alone[s].rounds.outcomes.read()[0];
+    const int first = s * num_nodes, first_row = s * (num_nodes + 1);
+    const std::vector<int32_t> own_pass = alone[s].verified.read();
+    const std::vector<uint64_t> own_masks = alone[s].verified_masks.read();
+    for (int i = 0; i < num_nodes; ++i) {
+      expect(all.drafted_ids[first + i] == own.drafted_ids[i] && all.drafted_probs[first + i] == own.drafted_probs[i] &&
+                 all.parents[first + i] == own.parents[i] && all.ranks[first + i] == own.ranks[i] &&
+                 all.draft_rows[first + i] == own.draft_rows[i],
+             name + ": nodes");
+      expect(masks[first_row + i + 1] == own_masks[i + 1], name + ": masks");
+    }
+    check_rows(pass, own_pass, 1, first_row, num_nodes, "ids to verify");
+    check_rows(pass, own_pass, 65, first_row, num_nodes, "positions to verify");
+  }
+}
+
 }  // namespace
 }  // namespace pilotfish::cuda::test
 
@@ -169,6 +258,9 @@ int main() {
   }
   for (const auto& [levels, nodes] : {std::pair{1, 3}, {1, 8}, {2, 15}, {5, 15}, {8, 63}})
     test_grown_tree(levels, nodes);
+  test_trees_together(2, 1, 8);
+  test_trees_together(4, 4, 15);
+  test_trees_together(8, 3, 7);
   std::printf(failures ? "%d FAILURES\n" : "all draft tree tests passed\n", failures);
   return failures ? 1 : 0;
 }

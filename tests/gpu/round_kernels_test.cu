@@ -187,6 +187,61 @@ void test_draft_step() {
   expect(pass[320 + 5] == ids[best] && outcome.drafted_ids[4] == ids[best], "token of a step");
 }
 
+/// Rows of several sequences in one launch choose what those of each choose alone: chains and trees of different
+/// lengths, greedy and sampled ones, and rows of nobody behind them.
+void test_sequences(bool are_trees) {
+  constexpr int kLogits = 5000, kSequences = 4, kPadding = 3;
+  const std::array<int, kSequences> counts{3, 1, 6, 2};
+  const std::array<std::vector<int32_t>, kSequences> depths{{{0, 1, 1}, {0}, {0, 1, 1, 2, 2, 3}, {0, 1}}};
+  std::vector<RoundSettings> settings;
+  for (int s = 0; s < kSequences; ++s) {
+    settings.push_back(settings_of(0.7f + 0.1f * s, 40, 0.9f, 0, 30 + s));
+    settings.back().first_position = 100 * s + 5;
+    settings.back().is_greedy = s == 2 ? 1 : 0;
+  }
+  std::vector<int32_t> starts{0}, positions;
+  for (int s = 0; s < kSequences; ++s) {
+    starts.push_back(starts.back() + counts[s]);
+    for (int row = 0; row < counts[s]; ++row)
+      positions.push_back(settings[s].first_position - 1 + (are_trees ? depths[s][row] : row));
+  }
+  const int num_used = starts.back(), num_rows = num_used + kPadding;
+  positions.resize(num_rows);
+  const std::vector<float> logits = random_floats(size_t(num_rows) * kLogits, 77);
+  const DeviceArray<int32_t> seq_starts(starts), position_ids(positions);
+  const auto choose = [&](const Rounds& rounds, const LogitRows& rows, float* data, const int32_t* position) {
+    CUDA_CHECK(launch_round_start(rounds.memory(), nullptr));
+    CUDA_CHECK(launch_add_noise({.rows = rows, .logits = data, .position_ids = position}, rounds.memory(), nullptr));
+    const TargetChoice choice{
+        .rows = rows, .target_ids = rounds.target_ids(), .position_ids = position, .is_noisy = true};
+    CUDA_CHECK(launch_choose_likeliest(choice, rounds.memory(), nullptr));
+    return rounds.outcomes.read()[0];
+  };
+  const DeviceArray<float> all(logits);
+  const RoundOutcome together = choose(Rounds(settings, kLogits),
+                                       {.logits = all.get(),
+                                        .num_rows = num_rows,
+                                        .num_logits = kLogits,
+                                        .num_choices = kLogits,
+                                        .seq_starts = seq_starts.get(),
+                                        .num_seqs = kSequences},
+                                       all.get(), are_trees ? position_ids.get() : nullptr);
+  expect(together.is_broken == 0, "sequences: broken");
+  for (int s = 0; s < kSequences; ++s) {
+    const int first = starts[s];
+    const DeviceArray<float> own(
+        std::vector<float>(logits.begin() + size_t(first) * kLogits, logits.begin() + size_t(starts[s + 1]) * kLogits));
+    const RoundOutcome alone = choose(Rounds({settings[s]}, kLogits), {own.get(), counts[s], kLogits, kLogits},
+                                      own.get(), are_trees ? position_ids.get() + first : nullptr);
+    for (int row = 0; row < counts[s]; ++row) {
+      expect(together.chosen_ids[first + row] == alone.chosen_ids[row] &&
+                 together.logprobs[first + row] == alone.logprobs[row],
+             "row " + std::to_string(row) + " of sequence " + std::to_string(s));
+    }
+  }
+  std::printf("%d sequences of %s in one choice\n", kSequences, are_trees ? "trees" : "chains");
+}
+
 void test_broken() {
   std::vector<float> logits = random_floats(3000, 3);
   logits[2999] = std::numeric_limits<float>::quiet_NaN();
@@ -219,6 +274,8 @@ int main() {
     }
   }
   test_draft_step();
+  test_sequences(false);
+  test_sequences(true);
   test_broken();
   test_distribution(settings_of(1, 0, 1, 0, 0));
   test_distribution(settings_of(0.8f, 10, 0.95f, 0, 0));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and benchmarks the CUDA library on a machine with a GPU.
-# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [batch] [rounds] [python] [auto] [stream]   (by default test, memcheck and bench; racecheck
+# Usage: tests/gpu/run.sh [test] [memcheck] [racecheck] [bench] [engine] [batch] [rounds] [shared] [python] [auto] [stream]   (by default test, memcheck and bench; racecheck
 # does not follow mbarriers written in PTX: native/cuda/NOTES.md)
 # engine needs ORT_LIBRARY (libonnxruntime.so.* of onnxruntime-gpu; CUDA's libraries and cuDNN on LD_LIBRARY_PATH) and runs
 # the pairs named in PAIRS (default: "asym f16 1b 7b", random weights) and the bundle folders named in BUNDLES.
@@ -8,6 +8,8 @@
 # rounds is what shared rounds need in a few minutes: their kernels, on a tiny pair with memcheck, tokens a second of the
 # 7b pair always right and at std 0.45, and with HEAD_BUNDLE, a bundle with a head, and PROMPTS also of its chains together
 # and of auto by category. The table at the end is all of its tokens a second.
+# shared is what rounds of every kind that generations share need in two minutes: their kernels, every kind on a tiny pair
+# beside the same generations alone, and where the time of a step goes on the 7b pair that is right at three of four tokens.
 # auto compares the controller with every fixed chain on the pair SHAPE (7b) at the acceptances that STDS bring; like python it
 # needs the installed package.
 # stream runs the pair SHAPE (7b) with half of the target's weights in host memory, beside the bound of the link; it needs the
@@ -78,9 +80,17 @@ pairs.copy_with_std(base, folder, pairs.random_bundle.PAIRS["7b"][0], 0.45)' "$b
       } 2>&1 | tee "$log"
       echo "== tokens a second, generations together; of plain, auto and the best fixed setting by category"
       grep -E '^== |tok/s| (greedy|mixed|sample) |auto/best|^(all|chat|code|math|rag|summarisation|translation) ' "$log" ;;
+    shared)
+      for program in round_kernels_test draft_tree_test attention_test; do "$build/$program"; done
+      [ -e "$build/tiny/manifest.json" ] || python3 tests/gpu/random_bundle.py tiny "$build/tiny" --std 0.4
+      "$build/batch_check" "$ORT_LIBRARY" "$build/tiny" --tokens 40
+      [ -e "$build/7b-0.45/manifest.json" ] || python3 tests/gpu/random_bundle.py 7b "$build/7b-0.45" --std 0.45
+      for word in chain tree host lookup; do
+        "$build/batch_check" "$ORT_LIBRARY" "$build/7b-0.45" --brief 1 --tokens 96 --only $word
+      done ;;
     auto) "${PYTHON:-python3}" tests/gpu/acceptance_pairs.py "${SHAPE:-7b}" "$build" ${STDS:-0.7 0.45 0.35 0.2} ;;
     stream) "${PYTHON:-python3}" tests/gpu/streamed_pairs.py "${SHAPE:-7b}" "$build" ;;
     python) "${PYTHON:-python3}" -m pytest -m gpu tests/gpu ;;
-    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, batch, rounds, auto, stream or python" >&2; exit 2 ;;
+    *) echo "unknown step $step: test, memcheck, racecheck, bench, engine, batch, rounds, shared, auto, stream or python" >&2; exit 2 ;;
   esac
 done

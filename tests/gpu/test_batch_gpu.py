@@ -110,25 +110,126 @@ def test_the_last_rounds_of_different_outputs(engine: Engine) -> None:
         {"num_draft_tokens": 3, "temperature": 0.8, "typical_p": 0.9, "seed": 8},
     ],
 )
-def test_what_takes_turns_has_its_bits_too(engine: Engine, options: dict[str, Any]) -> None:
+def test_whatever_is_drafted_leaves_each_its_bits(engine: Engine, options: dict[str, Any]) -> None:
     check_the_same_together(engine, prompts(engine), max_new_tokens=20, ignore_eos=True, **options)
 
 
-def test_rounds_are_shared(engine: Engine) -> None:
-    """Those of one round have the same times by the GPU's clock."""
-    options: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "num_draft_tokens": 0}
-    streams = [engine.stream(ids, **options) for ids in prompts(engine, (20,) * NUM_SEQUENCES)]
+def times_of_steps(engine: Engine, asked: list[tuple[list[int], dict[str, Any]]], num_steps: int) -> list[list[float]]:
+    """What each of some generations counts for the verification, step by step, once all have their prompt behind them.
+
+    Those of one round have the same time, by the clock of whoever chooses.
+    """
+    streams = [engine.stream(ids, ignore_eos=True, **options) for ids, options in asked]
     try:
         while any(stream.stats.num_rounds == 0 for stream in streams):
-            assert engine.step_together(streams) == [None] * NUM_SEQUENCES
-        for _ in range(8):
+            assert engine.step_together(streams) == [None] * len(streams)
+        times = []
+        for _ in range(num_steps):
             before = [stream.stats.verify_seconds for stream in streams]
-            engine.step_together(streams)
-            took = [stream.stats.verify_seconds - start for stream, start in zip(streams, before, strict=True)]
-            assert took == pytest.approx([took[0]] * NUM_SEQUENCES, rel=1e-6)
+            other = [stream.stats.other_seconds for stream in streams]
+            assert engine.step_together(streams) == [None] * len(streams)
+            times.append([stream.stats.verify_seconds - start for stream, start in zip(streams, before, strict=True)])
+            assert all(stream.stats.other_seconds > start for stream, start in zip(streams, other, strict=True))
+        return times
     finally:
         for stream in streams:
             stream.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draft_tokens": 0},
+        {"num_draft_tokens": 3},
+        {"num_draft_tokens": 3, "temperature": 0.8},
+        {"tree": "dynamic", "tree_nodes": 7, "tree_depth": 3},
+        {"tree": "dynamic", "tree_nodes": 9, "tree_depth": 2, "temperature": 0.8},
+        {"source": "lookup", "num_draft_tokens": 6},
+        {"num_draft_tokens": 3, "logprobs": 2},
+        {"num_draft_tokens": 0, "repetition_penalty": 1.2},
+        {"tree": "dynamic", "tree_nodes": 6, "tree_depth": 2, "logprobs": 1},
+    ],
+    ids=str,
+)
+def test_rounds_are_shared(engine: Engine, options: dict[str, Any]) -> None:
+    asked = [(ids, options | {"max_new_tokens": 90}) for ids in prompts(engine, (20,) * NUM_SEQUENCES)]
+    for times in times_of_steps(engine, asked, 6):
+        assert times[0] > 0
+        assert times == pytest.approx([times[0]] * NUM_SEQUENCES, rel=1e-6)
+
+
+def repeating(engine: Engine, length: int) -> list[int]:
+    """A prompt in which something is found."""
+    return (prompts(engine, (5,))[0] * length)[:length]
+
+
+MIXED: list[dict[str, Any]] = [
+    {"num_draft_tokens": 0},
+    {"source": "lookup", "num_draft_tokens": 8},
+    {"source": "lookup", "num_draft_tokens": 5, "temperature": 0.7, "seed": 3},
+    {"num_draft_tokens": 2, "logprobs": 1},
+    {"tree": "dynamic", "tree_nodes": 5, "tree_depth": 2, "logprobs": 2},
+    {"num_draft_tokens": 0, "repetition_penalty": 1.1},
+]
+
+
+def test_one_pass_verifies_whatever_was_drafted(engine: Engine) -> None:
+    """Chains of different lengths, trees and nothing, chosen on the device and on the host."""
+    asked = [(repeating(engine, 30 + 7 * i), {"max_new_tokens": 120} | own) for i, own in enumerate(MIXED)]
+    for times in times_of_steps(engine, asked, 4):
+        assert times == pytest.approx([times[0]] * NUM_SEQUENCES, rel=1e-6)
+    common: dict[str, Any] = {"ignore_eos": True, "reuse_prefix": False}
+    alone = [engine.generate(ids, **common, **own) for ids, own in asked]
+    streams = [engine.stream(ids, **common, **own) for ids, own in asked]
+    try:
+        running = set(range(len(streams)))
+        while running:
+            order = sorted(running)
+            steps = engine.step_together([streams[i] for i in order])
+            assert steps == [None] * len(order)
+            running = {i for i in order if streams[i].finish_reason is None}
+        together = [stream.result() for stream in streams]
+    finally:
+        for stream in streams:
+            stream.close()
+    assert [parts(result) for result in together] == [parts(result) for result in alone]
+    assert [counts(result) for result in together] == [counts(result) for result in alone]
+    for result, own in zip(together, MIXED, strict=True):
+        chosen_there = "logprobs" not in own and "repetition_penalty" not in own
+        assert result.stats.num_device_rounds == (result.stats.num_rounds if chosen_there else 0)
+    engine.check()
+
+
+def test_more_rows_than_a_pass_has(engine: Engine) -> None:
+    """Six chains of 15 are 96 rows: two passes, and the bits of one alone."""
+    asked = [repeating(engine, 40 + 3 * i) for i in range(NUM_SEQUENCES)]
+    options: dict[str, Any] = {"source": "lookup", "num_draft_tokens": 15}
+    check_the_same_together(engine, asked, max_new_tokens=60, ignore_eos=True, **options)
+    trees: dict[str, Any] = {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 4}
+    check_the_same_together(engine, asked, max_new_tokens=40, ignore_eos=True, **trees)
+
+
+def test_the_draft_reads_the_prompt_beside_the_target(engine: Engine) -> None:
+    """Where it is sure to draft; then its first round has no more to read than the others."""
+    ids = prompts(engine, (70,))[0]
+    with engine.stream(ids, num_draft_tokens=3, max_new_tokens=12, reuse_prefix=False) as stream:
+        next(stream)
+        assert stream.stats.num_prefilled_draft == stream.stats.num_prefilled_target == len(ids)
+    with engine.stream(ids, source="plain", max_new_tokens=12, reuse_prefix=False) as stream:
+        next(stream)
+        assert stream.stats.num_prefilled_draft == 0
+    with engine.stream(ids, num_draft_tokens=3, max_new_tokens=1, reuse_prefix=False) as stream:
+        next(stream)
+        assert stream.stats.num_prefilled_draft == 0
+    # What the target knows already the draft still reads; and what both know neither does.
+    first = engine.generate(ids, source="plain", max_new_tokens=2, ignore_eos=True)
+    again = engine.generate(ids, num_draft_tokens=3, max_new_tokens=20, ignore_eos=True)
+    once_more = engine.generate(ids, num_draft_tokens=3, max_new_tokens=20, ignore_eos=True)
+    assert first.token_ids == again.token_ids[:2] == once_more.token_ids[:2]
+    assert again.token_ids == once_more.token_ids
+    assert again.stats.num_prefilled_draft == len(ids)
+    assert once_more.stats.num_prefilled_draft < len(ids)
+    assert once_more.stats.num_accepted == again.stats.num_accepted
 
 
 def test_threads_with_options_of_their_own(engine: Engine) -> None:

@@ -95,7 +95,7 @@ def test_as_much_is_accepted_as_on_the_cpu(engine: Engine, kind: str, head_bundl
 
 @pytest.mark.parametrize("drafting", DRAFTING, ids=str)
 def test_each_has_the_bits_that_it_has_alone(engine: Engine, drafting: dict[str, Any]) -> None:
-    """Chains of a head with a decoder layer share rounds, its trees and other heads take turns."""
+    """Whatever is drafted is verified together."""
     options = {"source": "head"} | drafting
     check_the_same_together(engine, prompts()[1:], max_new_tokens=NEW_TOKENS, ignore_eos=True, **options)
 
@@ -123,6 +123,33 @@ def test_chains_of_a_head_share_rounds(engine: Engine, kind: str, options: dict[
     together = engine.generate_batch(asked, reuse_prefix=False, **drafting, **options)
     assert [result.token_ids for result in together] == [result.token_ids for result in alone]
     assert [result.stats.num_accepted for result in together] == [result.stats.num_accepted for result in alone]
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        {"tree": "dynamic", "tree_nodes": 15, "tree_depth": 3},
+        {"tree": "dynamic", "tree_nodes": 7, "tree_depth": 2, "temperature": 0.8, "seed": 3},
+        {"num_draft_tokens": 3, "logprobs": 1},
+    ],
+    ids=str,
+)
+def test_trees_of_a_head_share_rounds(engine: Engine, drafting: dict[str, Any]) -> None:
+    """Whoever grows them, and whoever chooses."""
+    options: dict[str, Any] = {"source": "head", "max_new_tokens": 80, "ignore_eos": True, "reuse_prefix": False}
+    asked = [[7] * 5, list(range(100)), [9] * 64]
+    streams = [engine.stream(ids, **options, **drafting) for ids in asked]
+    try:
+        while any(stream.stats.num_rounds == 0 for stream in streams):
+            assert engine.step_together(streams) == [None] * len(streams)
+        for _ in range(5):
+            before = [stream.stats.verify_seconds for stream in streams]
+            engine.step_together(streams)
+            took = [stream.stats.verify_seconds - start for stream, start in zip(streams, before, strict=True)]
+            assert took == pytest.approx([took[0]] * len(streams), rel=1e-6)
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 @pytest.mark.parametrize(

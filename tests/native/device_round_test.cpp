@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <vector>
@@ -88,6 +89,40 @@ void test_verifications_are_padded() {
   CHECK_EQ(DeviceRound::padded_length(8, 15), 11);
   CHECK_EQ(DeviceRound::padded_length(8, 9), 9);  // no more rows than there may be
   CHECK_EQ(DeviceRound::padded_length(63, 63), 63);
+}
+
+void test_rows_of_several_are_filled_up() {
+  const auto check = [](int32_t num_seqs, int32_t num_rows, int32_t longest, int32_t filled, int32_t bound) {
+    const SharedRows found = SharedRows::of(num_seqs, num_rows, longest);
+    CHECK_EQ(found.num_rows, filled);
+    CHECK_EQ(found.sequence_rows, bound);
+  };
+  check(2, 2, 1, 8, 8);
+  check(2, 9, 8, 16, 8);
+  check(5, 40, 8, 40, 8);  // what a device is told of each bounds all
+  check(3, 17, 9, 24, 16);
+  check(2, 33, 32, 48, 32);
+  check(16, 64, 33, 64, 64);
+  // No more rows than the bounds of all together, and enough of them.
+  for (int32_t num_seqs = 2; num_seqs <= 16; ++num_seqs) {
+    for (int32_t num_rows = num_seqs; num_rows <= 64; ++num_rows) {
+      for (int32_t longest = (num_rows + num_seqs - 1) / num_seqs; longest <= num_rows - num_seqs + 1; ++longest) {
+        const SharedRows rows = SharedRows::of(num_seqs, num_rows, longest);
+        CHECK(rows.num_rows >= num_rows && rows.num_rows <= 64);
+        CHECK(rows.sequence_rows >= longest && rows.sequence_rows * num_seqs >= rows.num_rows);
+      }
+    }
+  }
+  const RoundKind kind{
+      .num_drafted = 0, .is_greedy = true, .drafted = Drafted::kTreeBefore, .num_seqs = 5, .verified = {40, 8}};
+  CHECK_EQ(kind.num_rows(), 40);
+  CHECK_EQ(kind.sequence_rows(), 0);
+  CHECK_EQ(kind.num_passes(), 1);
+  const RoundKind trees{
+      .num_drafted = 7, .is_greedy = true, .drafted = Drafted::kTreeInRound, .num_levels = 3, .num_seqs = 4};
+  CHECK_EQ(trees.num_rows(), 32);
+  CHECK_EQ(trees.sequence_rows(), 8);
+  CHECK_EQ(trees.num_passes(), 4);
 }
 
 RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {
@@ -183,6 +218,11 @@ void test_choices_become_a_path() {
   CHECK_EQ(deep.num_accepted, 3);
   CHECK_EQ(deep.path[1], 2);
   CHECK_EQ(deep.next_id, 4);
+  RoundOutcome shared{};  // with the rows of another sequence before them
+  const int32_t chosen[] = {9, 9, 9, 5, 7, 1, 8, 4, 1};
+  std::copy(std::begin(chosen), std::end(chosen), shared.chosen_ids);
+  CHECK_EQ(accepted_of(shared, tree, chooser, 3).num_accepted, 3);
+  CHECK_EQ(accepted_of(shared, tree, chooser, 3).next_id, 4);
   const Accepted none = accepted({3, 7, 1, 8, 4, 1});
   CHECK_EQ(none.num_accepted, 0);
   CHECK_EQ(none.next_id, 3);
@@ -207,6 +247,7 @@ int main() {
   test_settings();
   test_chain_lengths();
   test_verifications_are_padded();
+  test_rows_of_several_are_filled_up();
   test_a_chain_becomes_a_tree();
   test_a_tree_is_told();
   test_a_table_of_rates_says_the_same();

@@ -15,12 +15,6 @@ inline int32_t max_together(const pf_engine_options& options) noexcept {
   return std::min(options.num_sequences, kMostTogether);
 }
 
-// Of these, the ones that share what the host makes of a round. Where a device makes rounds by itself, those are what
-// several share.
-inline int32_t max_together_on_host(const pf_engine_options& options) noexcept {
-  return options.device == PF_DEVICE_CPU ? max_together(options) : 1;
-}
-
 // Rows of the widest of such passes: a token of each request, and what the one that drafts most has drafted. On a
 // device they draft as much each, as far as its kernels have rows.
 inline int32_t max_verified_rows(const pf_engine_options& options) noexcept {

@@ -55,6 +55,9 @@ inline std::vector<int32_t> recorded_lengths(int32_t max_drafted) {
 // Rows of a pass that is recorded: longer ones are worth more than their launches.
 inline constexpr int32_t kMostRecordedRows = 64;
 
+// Shapes of a model's passes whose recordings are kept, those used last: any number of rows, with a mask and without.
+inline constexpr int32_t kMostRecordedShapes = 2 * kMostRecordedRows;
+
 // Passes of the rounds of these lengths, greedy and sampled: those in which one of num_drafting models drafts, and the
 // verifications of chains and of trees that something else drafted.
 inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
@@ -65,11 +68,29 @@ inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
   return 2 * num_passes;
 }
 
+// Rows that a verification of several sequences is filled up to, where they have drafted by themselves: linears cost as
+// much for any number of rows between two of them. And the bounds of one sequence's rows that a device is told.
+inline constexpr std::array<int32_t, 6> kSharedRows{8, 16, 24, 32, 48, 64};
+inline constexpr std::array<int32_t, 4> kSequenceRows{8, 16, 32, 64};
+
+struct SharedRows {
+  int32_t num_rows;       // with those that fill it up
+  int32_t sequence_rows;  // that no sequence has more of
+
+  // Of num_seqs sequences with num_rows rows together, the longest of which has `longest`; num_rows <= 64.
+  static SharedRows of(int32_t num_seqs, int32_t num_rows, int32_t longest) noexcept {
+    const int32_t most = *std::ranges::lower_bound(kSequenceRows, longest);
+    return {std::min(*std::ranges::lower_bound(kSharedRows, num_rows), num_seqs * most), most};
+  }
+  bool operator==(const SharedRows&) const = default;
+};
+
 // The same of plain rounds that up to max_seqs sequences share, which are recorded at load, with room for those in
-// which they draft too: as sequences end one by one and chains become longer, each number of them has a kind or two.
+// which they draft too and for those that only verify: as sequences end one by one and chains become longer, each
+// number of them has a few kinds.
 inline int32_t most_shared_passes(int32_t max_seqs, int32_t num_drafting) {
-  constexpr int32_t kDrafted = 192;
-  return max_seqs < 2 ? 0 : 2 * (max_seqs - 1) + num_drafting * kDrafted;
+  constexpr int32_t kDrafted = 192, kVerified = 48;
+  return max_seqs < 2 ? 0 : 2 * (max_seqs - 1) + num_drafting * kDrafted + kVerified;
 }
 
 // Passes in recorded rounds that are kept, those used last: all that were recorded at load, or a chain of any length.

@@ -114,7 +114,7 @@ class CudaDevice {
 };
 
 // What both libraries must agree on; a mismatch is refused when the library is opened.
-inline constexpr uint32_t kCudaInterfaceVersion = 8;
+inline constexpr uint32_t kCudaInterfaceVersion = 9;
 inline constexpr const char* kCudaOpenSymbol = "pilotfish_cuda_open";
 // Makes a device of the given index, which check_build() accepts. Throws.
 using CudaOpenFunction = CudaDevice* (*)(int32_t index);

@@ -32,8 +32,8 @@ struct RoundSettings {
   RateTable rates = {};   // for trees
 };
 
-// Read back after it. Of several sequences, which have as many rows each, rows and drafted tokens follow each other,
-// and what is accepted is left to the host.
+// Read back after it. Of several sequences, rows and drafted tokens follow each other, and what is accepted is left to
+// the host.
 struct RoundOutcome {
   uint64_t started, drafted, ended;  // the device's clock, nanoseconds
   int32_t is_broken;                 // 1: a row of logits was not of numbers, and nothing else counts
@@ -82,6 +82,10 @@ struct LogitRows {
   int32_t num_logits;
   int32_t num_choices;        // the logits behind are padding, which is never chosen
   int32_t sequence_rows = 0;  // of each of several sequences, one after the other; 0: all are of one
+  // Of several sequences whose rows differ in number, in place of sequence_rows: where the rows of each begin, which
+  // the device has. Rows behind those of the last one are padding.
+  const int32_t* seq_starts = nullptr;  // [num_seqs + 1]
+  int32_t num_seqs = 1;
 };
 
 inline constexpr int32_t kMostLikely = 8;
@@ -123,6 +127,7 @@ struct DraftStep {
 // A tree that grows on the device: the first level has kMostLikely tokens, of each level kTreeRows are continued.
 inline constexpr int32_t kTreeRows = 8;
 inline constexpr int32_t kMostTreeLevels = 8;
+inline constexpr int32_t kMostTrees = kMaxRoundRows / kTreeRows;  // of sequences that share a round
 inline constexpr int32_t kMostCandidates = kMostLikely + (kMostTreeLevels - 1) * kTreeRows * kMostLikely;
 
 struct TreeCandidate {
@@ -134,11 +139,12 @@ struct TreeCandidate {
   uint64_t mask;      // slots that it sees
 };
 
+// Of each of the sequences that grow a tree in a round, kMostTrees at most.
 struct TreeMemory {
   LikelyMemory likely;        // of the level's rows
-  TreeCandidate* candidates;  // [kMostCandidates] level by level
-  int32_t* continued;         // [kTreeRows] candidates that the level's rows are
-  int32_t* parent_rows;       // [kTreeRows] rows of the pass before that they follow
+  TreeCandidate* candidates;  // [num_seqs, kMostCandidates] level by level
+  int32_t* continued;         // [num_seqs, kTreeRows] candidates of the sequence that the level's rows are
+  int32_t* parent_rows;       // [num_seqs, kTreeRows] rows of the pass before that they follow
 };
 
 // What comes after a level's pass: the next level's inputs or, after the last one, the verification's.
@@ -150,6 +156,7 @@ struct TreeStep {
   int32_t num_choices;
   const int32_t* logit_ids;  // [num_choices] the token of each logit; null: its index
   PassInputs next, verified;
+  int32_t num_seqs = 1;
 };
 
 // The choice of each row of a verification. As far as the drafted tokens of a chain are the chosen ones they are
@@ -157,7 +164,7 @@ struct TreeStep {
 struct TargetChoice {
   LogitRows rows;
   const int32_t* target_ids;
-  const int32_t* position_ids = nullptr;  // of a tree's rows, the root's first; null: one after the other
+  const int32_t* position_ids = nullptr;  // of the rows of trees, a root's first; null: one after the other
   bool is_noisy = false;                  // noise was added to the rows
 };
 

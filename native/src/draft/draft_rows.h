@@ -31,11 +31,11 @@ class DraftRows {
   // A further pass: the logits after the tree's tokens `level`, which have draft rows, as have those before them.
   virtual Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) = 0;
 
-  // Of a source whose passes several requests can share: the model that runs them, at whose levels these stand in place
-  // of begin() and run_level(). nullptr: each request runs its own. `slot` says which of the requests one is.
-  virtual Model* shared_model() noexcept { return nullptr; }
+  // Whether several requests can share passes, at whose levels these stand in place of begin() and run_level(). `slot`
+  // says which of the requests one is.
+  virtual bool shares_passes() const noexcept { return false; }
   // Rows that the first pass would have for the request.
-  virtual int32_t num_unread(const DraftRequest&, const Draft&) const noexcept { return 0; }
+  virtual int32_t num_unread(const DraftRequest&, const Draft&) const noexcept { return 1; }
   // The request's part in a first pass, from row first_row on. It counts as read.
   virtual Pass share_begin(const DraftRequest&, Draft&, int32_t) { return {}; }
   // Its part in a further one; `rows` are those of level_pass(), and must stay until it has been taken.
@@ -47,7 +47,10 @@ class DraftRows {
   // What such rows need besides, from row first_row of the pass on; and what their outputs leave behind for later ones.
   virtual void fill_shared(DraftRow, const TokenTree&, std::span<const int32_t>, int32_t) {}
   virtual void keep_shared(DraftRow, int32_t, int32_t) {}
-  virtual Logits run_shared(SharedPass& pass, bool) { return pass.forward(*shared_model(), false); }
+  // A pass of several that have `depth` levels, 0 before the first one; `request` is one of them. All of them need as
+  // much of the logits where a device finds_likeliest() ones.
+  virtual Logits run_shared(SharedPass&, const DraftRequest&, int32_t) { return {}; }
+  virtual bool finds_likeliest() const noexcept { return false; }
 };
 
 // The first logits of its rows that may be drafted, where ids from num_ids on are padding.

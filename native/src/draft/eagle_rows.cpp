@@ -22,7 +22,7 @@ EagleRows::EagleRows(const Head& head, int32_t width, int32_t num_ids, const Mod
       step_(head, step_limits(target_limits)),
       streams_(head.device(), kMaxRows, width, num_taps_),
       features_(head, "features", stream_ports(head.entry(), streams_), {{"features", step_.features()}}, kMaxRows),
-      drafted_(head.device(), (head.device() ? 1 : target_limits.max_seqs) * kMaxRows, head.entry().state_size),
+      drafted_(head.device(), target_limits.max_seqs * kMaxRows, head.entry().state_size),
       begun_(kMaxRows, target_limits.max_seqs, target_limits.max_seqs) {
   if (head.device()) likely_.emplace(head.device(), num_logits(), num_choices(*this, num_ids));
 }
@@ -144,9 +144,10 @@ void EagleRows::keep_shared(DraftRow row, int32_t first_output, int32_t num_outp
   drafted_.take(row.slot * kMaxRows + row.row, step_.next_features(), first_output, num_outputs);
 }
 
-Logits EagleRows::run_shared(SharedPass& pass, bool is_first) {
-  if (is_first) features_.run(pass.num_rows());
-  return pass.forward(step_, false);
+Logits EagleRows::run_shared(SharedPass& pass, const DraftRequest& request, int32_t depth) {
+  if (likely_ && pass.num_sequences() > 1) pass.fill_up();
+  if (depth == 0) features_.run(pass.num_rows());
+  return run_pass(step_, likely_ ? &*likely_ : nullptr, request, pass.pass());
 }
 
 Logits EagleRows::run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) {

@@ -45,8 +45,7 @@ class EagleRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return step_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
-  // A device shares only what it drafts by itself.
-  Model* shared_model() noexcept override { return step_.limits().max_seqs > 1 && !likely_ ? &step_ : nullptr; }
+  bool shares_passes() const noexcept override { return step_.limits().max_seqs > 1; }
   int32_t num_unread(const DraftRequest& request, const Draft&) const noexcept override {
     return request.head_state->num_rows;
   }
@@ -54,7 +53,8 @@ class EagleRows final : public DraftRows {
   Pass share_level(const DraftRequest& request, TreePass& rows) override;
   void fill_shared(DraftRow row, const TokenTree& tree, std::span<const int32_t> level, int32_t first_row) override;
   void keep_shared(DraftRow row, int32_t first_output, int32_t num_outputs) override;
-  Logits run_shared(SharedPass& pass, bool is_first) override;
+  Logits run_shared(SharedPass& pass, const DraftRequest& request, int32_t depth) override;
+  bool finds_likeliest() const noexcept override { return likely_.has_value(); }
 
   // The passes of a round over whatever the buffers hold, to time them.
   void run_begin(int32_t num_rows, int32_t context, std::span<const int32_t> block_table);

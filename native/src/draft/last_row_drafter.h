@@ -15,20 +15,30 @@ class LastRows : public DraftRows {
  public:
   // Levels that the first pass of a round gives.
   virtual int32_t begin_levels() const noexcept = 0;
-  // The passes of a round over whatever the buffers hold, to time them. A head without further passes runs none.
-  virtual void run_begin() = 0;
+  // The passes of a round over whatever the buffers hold, to time them, the first with a row of each of so many
+  // requests. A head without further passes runs none.
+  virtual void run_begin(int32_t num_rows) = 0;
   virtual void run_further(int32_t num_rows) = 0;
+
+  // The rows are in no cache.
+  Pass share_level(const DraftRequest&, TreePass& rows) override { return rows.at({}, 0); }
+
+ protected:
+  // Row first_row of `streams`, which are the head's input, becomes the request's. Returns its part of the first pass.
+  static Pass take_last(const DraftRequest& request, FloatRows& streams, int32_t first_row);
 };
 
 class LastRowDrafter final : public HeadDrafter {
  public:
-  // `width` columns has each of the head's taps. The head must outlive it.
-  LastRowDrafter(const Head& head, int32_t width, int32_t num_ids, std::unique_ptr<LastRows> rows)
+  // `width` columns has each of the head's taps. The head must outlive it. At most `most_together` requests draft
+  // together.
+  LastRowDrafter(const Head& head, int32_t width, int32_t num_ids, int32_t most_together,
+                 std::unique_ptr<LastRows> rows)
       : device_(head.device()),
         width_(width),
         num_taps_(head.entry().num_taps()),
         rows_(std::move(rows)),
-        trees_(*rows_, num_ids) {}
+        trees_(*rows_, num_ids, most_together) {}
 
   bool reads_all_rows() const noexcept override { return false; }
   int32_t max_depth() const noexcept override { return rows_->max_depth(); }
@@ -44,7 +54,9 @@ class LastRowDrafter final : public HeadDrafter {
     state.num_rows = 1;
   }
   bool propose(const DraftRequest& request, Draft& out) override { return trees_.propose(request, out); }
-  void run_begin(int32_t, int32_t, std::span<const int32_t>) override { rows_->run_begin(); }
+  bool shares_passes() const noexcept override { return trees_.shares_passes(); }
+  void propose(std::span<Proposal> proposals, SharedPass& pass) override { trees_.propose(proposals, pass); }
+  void run_begin(int32_t num_rows, int32_t, std::span<const int32_t>) override { rows_->run_begin(num_rows); }
   void run_level(int32_t num_rows, int32_t, std::span<const int32_t>) override { rows_->run_further(num_rows); }
 
  private:

@@ -13,9 +13,9 @@ namespace {
 uint64_t rows_bytes(const HeadEntry& head, uint64_t width, uint64_t num_outputs, int32_t num_together) {
   switch (head.kind.graphs) {
     case HeadGraphs::kHeads:
-      return MedusaRows::num_bytes(head, width);
+      return MedusaRows::num_bytes(head, width, num_together);
     case HeadGraphs::kStages:
-      return MlpRows::num_bytes(head, width, num_outputs);
+      return MlpRows::num_bytes(head, width, num_outputs, num_together);
     case HeadGraphs::kLayer:
       break;
   }
@@ -34,7 +34,7 @@ uint64_t head_buffer_bytes(const Manifest& manifest, const pf_engine_options& op
   if (!manifest.head) return 0;
   const HeadEntry& head = *manifest.head;
   const uint64_t width = manifest.target.hidden_size;
-  return rows_bytes(head, width, max_drafted_rows(options), max_together_on_host(options)) +
+  return rows_bytes(head, width, max_drafted_rows(options), max_together(options)) +
          HiddenRows::num_bytes(head.taps.size(), width, max_hidden_rows(manifest, options));
 }
 
@@ -48,13 +48,13 @@ uint64_t head_cache_bytes(const Manifest& manifest, const pf_engine_options& opt
 std::unique_ptr<HeadDrafter> make_head_drafter(const Head& head, int32_t width, int32_t num_ids,
                                                const ModelLimits& limits) {
   const auto last_row = [&](std::unique_ptr<LastRows> rows) {
-    return std::make_unique<LastRowDrafter>(head, width, num_ids, std::move(rows));
+    return std::make_unique<LastRowDrafter>(head, width, num_ids, limits.max_seqs, std::move(rows));
   };
   switch (head.entry().kind.graphs) {
     case HeadGraphs::kHeads:
-      return last_row(std::make_unique<MedusaRows>(head, width, num_ids));
+      return last_row(std::make_unique<MedusaRows>(head, width, num_ids, limits.max_seqs));
     case HeadGraphs::kStages:
-      return last_row(std::make_unique<MlpRows>(head, width, num_ids, limits.max_outputs));
+      return last_row(std::make_unique<MlpRows>(head, width, num_ids, limits));
     case HeadGraphs::kLayer:
       break;
   }

@@ -88,8 +88,11 @@ void ModelDrafter::propose(std::span<Proposal> proposals, SharedPass& pass) {
   for (size_t i = growths.size(); i-- > 0;) {
     if (start(growths[i], proposals[i].request, *proposals[i].out)) begin_alone(growths[i]);
   }
-  for (bool is_first = true; !std::ranges::all_of(growths, is_through); is_first = false) {
-    for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, is_first, pass);
+  for (Turn turn : {Turn{true, true}, Turn{false, true}}) {
+    const auto is_over = [&](const Growth& growth) { return is_through(growth) || !has(turn, growth); };
+    for (; !std::ranges::all_of(growths, is_over); turn.is_first = false) {
+      for (std::span<Growth> left = growths; !left.empty();) left = run_together(left, turn, pass);
+    }
   }
   for (size_t i = 0; i < growths.size(); ++i) {
     proposals[i].is_cancelled = !growths[i].level.empty();
@@ -97,24 +100,29 @@ void ModelDrafter::propose(std::span<Proposal> proposals, SharedPass& pass) {
   }
 }
 
-std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, bool is_first, SharedPass& pass) {
+bool ModelDrafter::has(Turn turn, const Growth& growth) const noexcept {
+  const bool needs_likeliest_only = rows_.finds_likeliest() && growth.request->needs_likeliest_only();
+  return needs_likeliest_only == turn.needs_likeliest_only;
+}
+
+std::span<ModelDrafter::Growth> ModelDrafter::run_together(std::span<Growth> growths, Turn turn, SharedPass& pass) {
   std::array<Growth*, kMostTogether> sharing;
   std::array<int32_t, kMostTogether> first_outputs;
   size_t num_sharing = 0, next = 0;
   pass.clear();
   for (; next < growths.size(); ++next) {
     Growth& growth = growths[next];
-    if (is_through(growth) || is_first != (growth.depth == 0)) continue;
+    if (is_through(growth) || !has(turn, growth) || turn.is_first != (growth.depth == 0)) continue;
     const std::optional<int32_t> first_output = share(growth, pass);
     if (!first_output) break;
     first_outputs[num_sharing] = *first_output;
     sharing[num_sharing++] = &growth;
   }
   if (num_sharing == 0) return growths.subspan(next);
-  const Logits logits = rows_.run_shared(pass, is_first);
+  const Logits logits = rows_.run_shared(pass, *sharing[0]->request, sharing[0]->depth);
   for (size_t i = 0; i < num_sharing; ++i) {
     Growth& growth = *sharing[i];
-    const int32_t draft_row = is_first ? 0 : growth.out->tree[growth.level[0]].draft_row;
+    const int32_t draft_row = turn.is_first ? 0 : growth.out->tree[growth.level[0]].draft_row;
     rows_.keep_shared({growth.slot, draft_row}, first_outputs[i], static_cast<int32_t>(growth.level.size()));
     try_grow(growth, logits, first_outputs[i]);
   }

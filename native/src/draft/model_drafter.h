@@ -30,7 +30,7 @@ class ModelDrafter : public Drafter {
   // keep their places; those that end a level are continued too. Afterwards the sequence is in the draft's cache, and
   // behind it the tokens that have a draft_row.
   bool propose(const DraftRequest& request, Draft& out) override;
-  bool shares_passes() const noexcept override { return rows_.shared_model() != nullptr; }
+  bool shares_passes() const noexcept override { return rows_.shares_passes(); }
   // A level of all is a pass, or several where one has no room for all.
   void propose(std::span<Proposal> proposals, SharedPass& pass) override;
 
@@ -70,8 +70,15 @@ class ModelDrafter : public Drafter {
   void try_grow(Growth& growth, const Logits& rows, int32_t first_row) noexcept;
   // The first pass of one that has too much to read for others to wait for.
   void begin_alone(Growth& growth);
-  // A pass, the first one or a further one, of those that still grow, as many as it has room for; returns the others.
-  std::span<Growth> run_together(std::span<Growth> growths, bool is_first, SharedPass& pass);
+  // Which growths share passes: in the first one or in further ones, and by what they need of the logits.
+  struct Turn {
+    bool needs_likeliest_only;
+    bool is_first;
+  };
+  // Whether it is of this turn.
+  bool has(Turn turn, const Growth& growth) const noexcept;
+  // A pass of those of the turn that still grow, as many as it has room for; returns the others.
+  std::span<Growth> run_together(std::span<Growth> growths, Turn turn, SharedPass& pass);
   // Puts a tree's next level into it, and returns the first of its outputs. None: the pass is full.
   std::optional<int32_t> share(Growth& growth, SharedPass& pass);
   // Whether the tree has grown as far as it will, or the request was cancelled.

@@ -17,8 +17,12 @@ class ModelRows final : public DraftRows {
   int32_t max_rows() const noexcept override { return model_.limits().max_outputs; }
   std::optional<Logits> begin(const DraftRequest& request, Draft& out) override;
   Logits run_level(const DraftRequest& request, const TokenTree& tree, std::span<const int32_t> level) override;
-  // A device shares only what it drafts by itself.
-  Model* shared_model() noexcept override { return model_.limits().max_seqs > 1 && !likely_ ? &model_ : nullptr; }
+  bool shares_passes() const noexcept override { return model_.limits().max_seqs > 1; }
+  Logits run_shared(SharedPass& pass, const DraftRequest& request, int32_t) override {
+    if (likely_ && pass.num_sequences() > 1) pass.fill_up();
+    return run_pass(model_, likely_, request, pass.pass());
+  }
+  bool finds_likeliest() const noexcept override { return likely_ != nullptr; }
   int32_t num_unread(const DraftRequest& request, const Draft& out) const noexcept override {
     return static_cast<int32_t>(request.tokens.size()) - out.num_cached;
   }

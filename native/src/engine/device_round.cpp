@@ -57,9 +57,9 @@ DeviceRound::Drafting DeviceRound::drafting(RoundModel by, int32_t num_ids) {
                 .num_choices = num_choices(*model, num_ids),
                 .logit_ids = nullptr,
                 .tree = {.likely = by.likely->memory(),
-                         .candidates = memory<TreeCandidate>(kMostCandidates),
-                         .continued = memory<int32_t>(kTreeRows),
-                         .parent_rows = memory<int32_t>(kTreeRows)}};
+                         .candidates = memory<TreeCandidate>(kMostTrees * kMostCandidates),
+                         .continued = memory<int32_t>(kMostTrees * kTreeRows),
+                         .parent_rows = memory<int32_t>(kMostTrees * kTreeRows)}};
   const std::span<const int32_t> ids = model->logit_ids();
   if (ids.empty()) return made;
   int32_t* const logit_ids = memory<int32_t>(ids.size());
@@ -122,7 +122,15 @@ const RoundOutcome& DeviceRound::verify(const Pass& rows, int32_t num_tokens, co
 }
 
 const RoundOutcome& DeviceRound::run(RoundKind kind) {
+  start(kind);
+  return finish();
+}
+
+void DeviceRound::start(RoundKind kind) {
   (kind.num_seqs > 1 ? recorded_shared_ : recorded_).run(kind, [&] { enqueue(kind); });
+}
+
+const RoundOutcome& DeviceRound::finish() {
   device_->synchronize();
   if (outcome_->is_broken) {
     fail(PF_BUNDLE_CORRUPT,
@@ -196,20 +204,23 @@ void DeviceRound::enqueue(RoundKind kind) {
   for (int32_t step = 0; step < kind.num_steps(); ++step) {
     kind.has_chain_steps() ? enqueue_draft_step(step, kind) : enqueue_level(step, kind);
   }
-  const bool is_tree = kind.drafted == Drafted::kTreeBefore || kind.drafted == Drafted::kTreeInRound;
+  const bool is_filled = kind.verified.num_rows > 0;
   target_.enqueue({.num_rows = num_rows,
                    .num_outputs = num_rows,
                    .num_hidden = kind.gives_hidden ? num_rows : 0,
-                   .is_causal = !is_tree,
+                   .is_causal = !kind.is_tree(),
                    .num_seqs = kind.num_seqs,
-                   .sequence_rows = kind.num_seqs > 1 ? kind.num_drafted + 1 : 0});
+                   .sequence_rows = is_filled ? kind.verified.sequence_rows : kind.sequence_rows()});
+  const PassInputs inputs = target_.device_inputs();
   const TargetChoice choice{.rows = {.logits = target_.device_logits(),
                                      .num_rows = num_rows,
                                      .num_logits = target_.num_logits(),
                                      .num_choices = num_target_choices_,
-                                     .sequence_rows = kind.num_seqs > 1 ? kind.num_drafted + 1 : 0},
-                            .target_ids = target_.device_inputs().input_ids,
-                            .position_ids = is_tree ? target_.device_inputs().position_ids : nullptr,
+                                     .sequence_rows = kind.sequence_rows(),
+                                     .seq_starts = is_filled ? inputs.seq_starts : nullptr,
+                                     .num_seqs = kind.num_seqs},
+                            .target_ids = inputs.input_ids,
+                            .position_ids = kind.is_tree() ? inputs.position_ids : nullptr,
                             .is_noisy = !kind.is_greedy};
   if (choice.is_noisy) {
     device_->add_noise({.rows = choice.rows, .logits = target_.device_logits(), .position_ids = choice.position_ids},
@@ -221,15 +232,22 @@ void DeviceRound::enqueue(RoundKind kind) {
 
 void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
   const Drafting& by = of(kind.source);
-  const int32_t num_rows = level == 0 ? 1 : kTreeRows;
+  const int32_t rows_each = level == 0 ? 1 : kTreeRows, num_rows = kind.num_seqs * rows_each;
+  const bool is_shared = kind.num_seqs > 1;
   if (level > 0) by.model->carry_on(by.tree.parent_rows, num_rows);
   if (!has_begun(kind.source, level)) {
-    by.model->enqueue({.num_rows = level == 0 ? 2 : num_rows, .num_outputs = num_rows, .is_causal = level == 0});
+    const int32_t most_rows = level == 0 ? 2 : kTreeRows;
+    by.model->enqueue({.num_rows = kind.num_seqs * most_rows,
+                       .num_outputs = num_rows,
+                       .is_causal = level == 0,
+                       .num_seqs = kind.num_seqs,
+                       .sequence_rows = is_shared ? most_rows : 0});
   }
   const LogitRows rows{.logits = by.model->device_logits(),
                        .num_rows = num_rows,
                        .num_logits = by.model->num_logits(),
-                       .num_choices = by.num_choices};
+                       .num_choices = by.num_choices,
+                       .sequence_rows = is_shared ? rows_each : 0};
   if (!kind.is_greedy) add_noise(by, rows, by.model->device_logits(), level);
   device_->find_likeliest(rows, by.tree.likely);
   device_->grow_tree({.tree = by.tree,
@@ -239,7 +257,8 @@ void DeviceRound::enqueue_level(int32_t level, RoundKind kind) {
                       .num_choices = by.num_choices,
                       .logit_ids = by.logit_ids,
                       .next = by.model->device_inputs(),
-                      .verified = target_.device_inputs()},
+                      .verified = target_.device_inputs(),
+                      .num_seqs = kind.num_seqs},
                      memory_);
 }
 

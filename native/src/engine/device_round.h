@@ -1,7 +1,8 @@
 // A round without the host in it: the draft's steps, the verification and the acceptance of a chain are enqueued
 // together, tokens go from one pass to the next on the device, and one small read-back ends the round. From the second
-// round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing; one that
-// does no more than verify takes what was drafted elsewhere. Several sequences whose chains are as long share a round.
+// round of a kind on it is one recorded graph. Plain decoding is a round that drafts nothing; one that does no more
+// than verify takes what was drafted elsewhere. Several sequences share a round that drafts as much for each, or one
+// that verifies whatever each has drafted.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "engine/recorded_rounds.h"
 #include "model/likely_rows.h"
 #include "model/model.h"
+#include "model/shared_pass.h"
 #include "pilotfish.h"
 
 namespace pilotfish {
@@ -53,18 +55,22 @@ class DeviceRound {
   // Valid until the next round. Throws PF_BUNDLE_CORRUPT if a model gave no numbers.
   const RoundOutcome& run(const Chain& chain, const RoundSettings& settings);
 
-  // A sequence's part in a round that others share: a chain by the draft model or by a head, or none.
+  // A sequence's part in a round that others share: a chain or a tree by the draft model or by a head, or nothing.
   struct Member {
     Chain chain;
     RoundSettings settings;
   };
-  // How many tokens each may draft of so many that share a round.
+  // How many tokens each may draft of so many that share a round; and how many can share one in which each drafts a
+  // chain of so many, or a tree.
   int32_t most_drafted(int32_t num_seqs) const noexcept;
+  int32_t most_members(int32_t num_drafted, bool is_tree) const noexcept;
   // The round of several, each with the bits that it has alone. All draft num_drafted tokens from the same source, for
   // which they have slots; those that want fewer use no more. A head's first pass has been started, over all of them in
   // this order. The outcome of each, with what run() says of it. The residual streams of member i are at rows
-  // i * (num_drafted + 1) and on.
-  std::span<const RoundOutcome> run_shared(std::span<const Member> members, int32_t num_drafted);
+  // i * (num_drafted + 1) and on. With num_levels, each grows a tree of so many (run_tree()), and what is accepted of
+  // it is left to whoever knows the tree.
+  std::span<const RoundOutcome> run_shared(std::span<const Member> members, int32_t num_drafted,
+                                           int32_t num_levels = 0);
 
   // Whether a tree of that size can grow here, with num_slots of the draft's cache behind the sequence.
   bool grows(Source source, TreeLimits tree, int32_t num_slots) const noexcept;
@@ -74,6 +80,15 @@ class DeviceRound {
   // Verifies drafted tokens after a sequence of num_tokens: the outcome has what each row chooses, and its
   // log-probability. The other rules of run() are this one's too.
   const RoundOutcome& verify(const Pass& rows, int32_t num_tokens, const RoundSettings& settings);
+  // The same of several sequences, whose rows are in `rows` and are filled up there. Of those from row first_read on
+  // the host chooses the tokens, and reads the logits: what the outcome says of them counts for nothing. Residual
+  // streams are at the rows that `rows` has.
+  struct Verified {
+    const RoundOutcome& outcome;
+    Logits logits;  // from row first_read on
+  };
+  Verified verify_shared(SharedPass& rows, std::span<const RoundSettings> settings, bool gives_hidden,
+                         int32_t first_read);
 
  private:
   // A model that drafts in rounds.
@@ -93,6 +108,9 @@ class DeviceRound {
   RoundSettings at(const Chain& chain, RoundSettings settings) const noexcept;
   std::span<const int32_t> draft_table(const Chain& chain) const noexcept;
   const RoundOutcome& run(RoundKind kind);
+  // In two parts: what is enqueued in between ends with the round.
+  void start(RoundKind kind);
+  const RoundOutcome& finish();
   // And those that have the same inputs, which are set.
   void rehearse(RoundKind kind);
   void rehearse_shared(std::span<const int32_t> block_table, bool gives_hidden);

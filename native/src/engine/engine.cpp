@@ -53,12 +53,13 @@ pf_engine_options planned(pf_engine_options options, const pf_engine_info& plan)
 
 Workspace::Workspace(int32_t num_ids, const pf_engine_options& options)
     : drafts(max_together(options)),
-      verified(max_verified_rows(options), max_verified_rows(options), max_together_on_host(options)),
-      drafted(max_rows_to_draft(options), max_drafted_rows(options), max_together_on_host(options)),
+      verified(max_verified_rows(options), max_verified_rows(options), max_together(options)),
+      drafted(max_rows_to_draft(options), max_drafted_rows(options), max_together(options)),
       sampler(num_ids) {
   proposals.reserve(max_together(options));
   members.reserve(max_together(options));
   head_begins.reserve(max_together(options));
+  settings.reserve(max_together(options));
   sharers.reserve(max_together(options));
   for (Draft& draft : drafts) {
     if (options.acceptance != PF_ACCEPT_REJECTION) break;

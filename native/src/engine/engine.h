@@ -48,6 +48,7 @@ struct Workspace {
   std::vector<Proposal> proposals;
   std::vector<DeviceRound::Member> members;  // of a round on the device
   std::vector<HeadBegin> head_begins;        // of the same
+  std::vector<RoundSettings> settings;       // and
   std::vector<Sharer> sharers;
   Distribution distribution;
   Sampler sampler;

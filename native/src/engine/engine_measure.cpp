@@ -132,7 +132,7 @@ class Engine::PassRunner {
         .before = verify_,
         .num_levels = step ? kDeviceLevels : 1,
         .begin_levels = drafter.begin_levels(),
-        .most_begun = drafter.reads_all_rows() ? std::min(kMostCaughtUp, max_context_) : 1,
+        .most_begun = drafter.reads_all_rows() ? std::min(kMostCaughtUp, max_context_) : max_together(engine_.options_),
         .most_continued = std::min({most_continued(), engine_.options_.max_draft_tokens, max_context_})};
     if (drafter.begin_levels() < drafter.max_depth()) {
       source.level = [this, &drafter, step](int32_t rows, int32_t context) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/token_tree.h"
+#include "device/chain_lengths.h"
 #include "device/cuda_device.h"
 
 namespace pilotfish {
@@ -22,10 +23,14 @@ struct RoundKind {
   int32_t num_levels = 0;          // of a tree in the round
   bool gives_hidden = false;       // the target's residual streams
   Source source = Source::kDraft;  // whose passes those in the round are; of a head's, the first one came before
-  int32_t num_seqs = 1;            // that share its passes; each drafts as many tokens
+  int32_t num_seqs = 1;            // that share its passes; each drafts as many tokens, where they do that in the round
+  SharedRows verified{0, 0};       // of several sequences that have drafted before
 
   // Of the verification.
-  int32_t num_rows() const noexcept { return num_seqs * (num_drafted + 1); }
+  int32_t num_rows() const noexcept { return verified.num_rows > 0 ? verified.num_rows : num_seqs * (num_drafted + 1); }
+  // Of each of several sequences that have as many each, else 0.
+  int32_t sequence_rows() const noexcept { return num_seqs > 1 && verified.num_rows == 0 ? num_drafted + 1 : 0; }
+  bool is_tree() const noexcept { return drafted == Drafted::kTreeInRound || drafted == Drafted::kTreeBefore; }
 
   // Of the draft model.
   int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }

@@ -140,14 +140,19 @@ uint64_t float_bytes(std::span<const TensorEntry> tensors) {
   return sum;
 }
 
-// The sessions of a head, whose passes have kSplitRows rows at most. Its middle is taken to be no wider than the
-// target's.
+// The sessions of a head, whose passes have kSplitRows rows at most, or those of Medusa's heads of all who share one.
+// Its middle is taken to be no wider than the target's.
 uint64_t head_bytes(const Manifest& manifest, const CudaPassSizes& sizes) {
   const HeadEntry& head = *manifest.head;
   const ModelEntry& target = manifest.target;
   ModelEntry widest = target;
   widest.hidden_size = std::max<int32_t>(2 * head.state_size, head.taps.size() * target.hidden_size);
-  const CudaPassSizes few{.num_rows = kSplitRows, .num_outputs = 0, .max_context = sizes.max_context, .num_sms = 0};
+  const bool is_medusa = head.kind.graphs == HeadGraphs::kHeads;
+  const int32_t num_medusa_rows = is_medusa ? head.num_predictions * sizes.max_seqs : 0;
+  const CudaPassSizes few{.num_rows = std::max<int32_t>(kSplitRows, num_medusa_rows),
+                          .num_outputs = 0,
+                          .max_context = sizes.max_context,
+                          .num_sms = 0};
   const uint64_t session = scratch_bytes(widest, few) + arena_bytes(widest, few) + kHeadSessionBytes;
   const uint64_t likely = kMaxRoundRows * (1 + num_row_parts(head.num_logits)) * sizeof(LikelyRow);
   return head.graphs.size() * session + likely;

@@ -54,12 +54,12 @@ void FloatRows::gather(int32_t first, const FloatRows& source, std::span<const i
   device_->gather_rows(gather);
 }
 
-void FloatRows::read(int32_t num_rows, float* out) const {
+void FloatRows::read(int32_t first, int32_t num_rows, float* out) const {
   if (!device_) {
-    std::copy_n(data_, size_t(num_rows) * num_columns_, out);
+    std::copy_n(row(first), size_t(num_rows) * num_columns_, out);
     return;
   }
-  device_->download(out, data_, num_bytes(num_rows, num_columns_));
+  device_->download(out, row(first), num_bytes(num_rows, num_columns_));
   device_->synchronize();
 }
 

@@ -35,8 +35,8 @@ class FloatRows {
   void take(int32_t first, const FloatRows& source, int32_t from, int32_t num_rows);
   // The same of rows whose numbers the device has.
   void take(const FloatRows& source, const int32_t* device_rows, int32_t num_rows);
-  // The first rows of the first part. Waits for the device.
-  void read(int32_t num_rows, float* out) const;
+  // Rows `first` and on of the first part. Waits for the device.
+  void read(int32_t first, int32_t num_rows, float* out) const;
 
  private:
   void gather(int32_t first, const FloatRows& source, std::span<const int32_t> rows, const int32_t* device_rows,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bundle/graph_check.h"
+#include "device/chain_lengths.h"
 #include "memory/cuda_memory_plan.h"
 #include "memory/kv_blocks.h"
 #include "memory/weight_streaming.h"
@@ -23,10 +24,10 @@ int32_t most_blocks(const ModelLimits& limits) { return num_blocks_for(limits.ma
 
 // What a device is told of the rows of several sequences: in steps, so that few kinds of passes are recorded.
 int32_t bound_of_rows(std::span<const PassSequence> sequences) {
-  constexpr int32_t kStep = 8;
   int32_t longest = 0;
   for (const PassSequence& sequence : sequences) longest = std::max(longest, sequence.num_rows);
-  return sequences.size() < 2 ? 0 : (longest + kStep - 1) / kStep * kStep;
+  const auto* const bound = std::ranges::lower_bound(kSequenceRows, longest);
+  return sequences.size() < 2 || bound == kSequenceRows.end() ? 0 : *bound;
 }
 
 }  // namespace
@@ -215,11 +216,18 @@ void Model::forward_on_device(const Pass& pass, int32_t num_times) {
   session_->device()->synchronize();
 }
 
-Logits Model::forward(const Pass& pass) {
+Logits Model::forward(const Pass& pass, const std::function<void()>& meanwhile) {
   start(pass);
-  buffers_.download(sizeof(float) * pass.num_outputs * num_logits_);
+  const Logits logits = download(0, pass.num_outputs);
+  if (meanwhile) meanwhile();
   if (session_->device()) session_->device()->synchronize();
-  return {buffers_.logits, pass.num_outputs, num_logits_};
+  return logits;
+}
+
+Logits Model::download(int32_t first_output, int32_t num_outputs) {
+  const size_t first = size_t(first_output) * num_logits_;
+  buffers_.download(sizeof(float) * first, sizeof(float) * num_outputs * num_logits_);
+  return {buffers_.logits + first, num_outputs, num_logits_};
 }
 
 }  // namespace pilotfish

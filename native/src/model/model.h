@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,12 +32,21 @@ struct Logits {
   int32_t num_rows;
   int32_t width;
   bool is_one_row = false;                    // the first row stands for all
+  std::span<const int32_t> row_of = {};       // which row stands for each; empty: each for itself
   std::span<const LikelyRow> likeliest = {};  // [num_rows] in place of `data`, where nothing else was asked for
 
-  std::span<const float> row(int32_t index) const {
-    return {data + (is_one_row ? 0 : size_t(index) * width), size_t(width)};
+  std::span<const float> row(int32_t index) const { return {data + size_t(place_of(index)) * width, size_t(width)}; }
+  // Of row `first` and those behind it.
+  Logits from(int32_t first) const {
+    Logits rows = *this;
+    rows.data += size_t(first) * width;
+    rows.num_rows -= first;
+    return rows;
   }
-  const LikelyRow& likely_row(int32_t index) const { return likeliest[is_one_row ? 0 : index]; }
+  const LikelyRow& likely_row(int32_t index) const { return likeliest[place_of(index)]; }
+
+ private:
+  int32_t place_of(int32_t index) const { return is_one_row ? 0 : row_of.empty() ? index : row_of[index]; }
 };
 
 // The rows of one of the sequences of a pass. On a device, rows behind those of the last sequence are padding.
@@ -89,8 +99,9 @@ class Model {
   int32_t max_positions() const noexcept { return max_positions_; }
   const ModelLimits& limits() const noexcept { return limits_; }
 
-  // Writes the rows' keys and values into the cache and returns the logits of the last num_outputs rows.
-  Logits forward(const Pass& pass);
+  // Writes the rows' keys and values into the cache and returns the logits of the last num_outputs rows. `meanwhile` is
+  // called once the pass has been started, which on a device is before it has ended.
+  Logits forward(const Pass& pass, const std::function<void()>& meanwhile = {});
   // Residual streams of the last num_hidden rows of the last pass, which must have asked for some.
   Hidden hidden() const noexcept { return hidden_->view(); }
   // Of a head's step: a row's input beside its token, and what it leaves behind for the row after it, by output.
@@ -118,6 +129,8 @@ class Model {
   void start(const Pass& pass);
   // forward() so many times, one after the other, whose logits stay there; then waits for the device.
   void forward_on_device(const Pass& pass, int32_t num_times);
+  // Enqueues the copy of so many outputs' logits, for the host to read once the device is through.
+  Logits download(int32_t first_output, int32_t num_outputs);
   // Enqueues a pass over the inputs on the device. Its outputs' logits go to row first_output and on.
   void enqueue(const PassShape& shape, int32_t first_output = 0);
 

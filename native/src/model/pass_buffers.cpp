@@ -65,8 +65,10 @@ void PassBuffers::upload() const {
   if (device_) device_->upload(inputs_->data(), host_, num_bytes_);
 }
 
-void PassBuffers::download(size_t num_logit_bytes) const {
-  if (device_ && num_logit_bytes > 0) device_->download(logits, bound_logits_, num_logit_bytes);
+void PassBuffers::download(size_t first_logit_byte, size_t num_bytes) const {
+  if (!device_ || num_bytes == 0) return;
+  device_->download(reinterpret_cast<std::byte*>(logits) + first_logit_byte,
+                    static_cast<const std::byte*>(bound_logits_) + first_logit_byte, num_bytes);
 }
 
 }  // namespace pilotfish

@@ -39,7 +39,7 @@ class PassBuffers {
 
   // Copies to and from the device; nothing on the CPU.
   void upload() const;
-  void download(size_t num_logit_bytes) const;
+  void download(size_t first_logit_byte, size_t num_bytes) const;
 
  private:
   template <typename Element>

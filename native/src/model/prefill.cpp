@@ -7,7 +7,7 @@ namespace pilotfish {
 
 std::optional<Logits> prefill(Model& model, std::span<const int32_t> block_table, std::span<const int32_t> tokens,
                               int32_t num_cached, int32_t chunk, const std::atomic<bool>& cancelled,
-                              const HiddenReader* reader) {
+                              const HiddenReader* reader, const std::function<void()>& meanwhile) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
   assert(num_cached < num_tokens);
   std::optional<Logits> logits;
@@ -22,7 +22,8 @@ std::optional<Logits> prefill(Model& model, std::span<const int32_t> block_table
                             .block_table = block_table,
                             .context = begin,
                             .num_outputs = is_last ? 1 : 0,
-                            .num_hidden = num_hidden});
+                            .num_hidden = num_hidden},
+                           meanwhile);
     if (num_hidden > 0) reader->read(model.hidden(), begin + num_rows - num_hidden);
   }
   return logits;

@@ -19,9 +19,10 @@ struct HiddenReader {
 };
 
 // Runs tokens[num_cached..] through the model and returns the logits after the last of them, or nothing if `cancelled`
-// became true between two chunks. At least one token must be new.
+// became true between two chunks. At least one token must be new. `meanwhile` is called in each chunk, once it has been
+// started.
 std::optional<Logits> prefill(Model& model, std::span<const int32_t> block_table, std::span<const int32_t> tokens,
                               int32_t num_cached, int32_t chunk, const std::atomic<bool>& cancelled,
-                              const HiddenReader* reader = nullptr);
+                              const HiddenReader* reader = nullptr, const std::function<void()>& meanwhile = {});
 
 }  // namespace pilotfish

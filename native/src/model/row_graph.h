@@ -17,8 +17,10 @@ class RowGraph {
   struct Port {
     std::string name;
     RowPort::Rows rows;
+    int32_t part = 0;  // of rows that several ports have one after the other: as many each as the run
 
-    Port(std::string name, const RowPort::Rows& rows) : name(std::move(name)), rows(rows) {}
+    Port(std::string name, const RowPort::Rows& rows, int32_t part = 0)
+        : name(std::move(name)), rows(rows), part(part) {}
     Port(std::string name, const FloatRows& rows) : Port(std::move(name), RowPort::Rows::of(rows)) {}
   };
 
@@ -34,6 +36,7 @@ class RowGraph {
  private:
   std::unique_ptr<Session> session_;
   std::vector<RowPort> ports_;
+  std::vector<int32_t> parts_;  // of each
 };
 
 // What a head's first graph reads of its target: a port each of its taps, whose rows are the parts of `streams`.

@@ -46,8 +46,16 @@ void Session::run(const PassShape& shape) {
     recorded_.push_back({shape, nullptr});
     return run();
   }
-  if (!found->graph) found->graph = device_->record([this] { run(); });
-  found->graph->launch();
+  std::rotate(found, found + 1, recorded_.end());
+  Recorded& last = recorded_.back();
+  if (!last.graph) {
+    const auto has_graph = [](const Recorded& each) { return each.graph != nullptr; };
+    if (std::ranges::count_if(recorded_, has_graph) >= kMostRecordedShapes) {
+      std::ranges::find_if(recorded_, has_graph)->graph.reset();
+    }
+    last.graph = device_->record([this] { run(); });
+  }
+  last.graph->launch();
 }
 
 }  // namespace pilotfish

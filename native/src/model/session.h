@@ -79,7 +79,7 @@ class Session {
   OrtSessionPtr session_;
   OrtIoBindingPtr binding_;
   std::optional<GraphPorts> ports_;
-  std::vector<Recorded> recorded_;
+  std::vector<Recorded> recorded_;  // the one that was used last is the last one
 };
 
 }  // namespace pilotfish

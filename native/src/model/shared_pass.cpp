@@ -1,5 +1,6 @@
 #include "model/shared_pass.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace pilotfish {
@@ -17,6 +18,12 @@ bool SharedPass::has_room(int32_t num_rows, int32_t num_outputs) const noexcept 
   return this->num_rows() + num_rows <= max_rows_ &&
          static_cast<int32_t>(output_rows_.size()) + num_outputs <= max_outputs_ &&
          static_cast<int32_t>(sequences_.size()) < max_seqs_;
+}
+
+int32_t SharedPass::longest() const noexcept {
+  int32_t longest = 0;
+  for (const PassSequence& sequence : sequences_) longest = std::max(longest, sequence.num_rows);
+  return longest;
 }
 
 int32_t SharedPass::add(const Pass& rows) {
@@ -57,6 +64,18 @@ void SharedPass::start(Model& model, int32_t num_rows) {
   ids_.resize(num_rows);
   positions_.resize(num_rows);
   model.start(pass());
+}
+
+// Their own outputs would not be numbers: attention writes nothing for them.
+SharedRows SharedPass::fill_up() {
+  const SharedRows rows = SharedRows::of(num_sequences(), num_rows(), longest());
+  assert(num_sequences() > 1 && rows.num_rows <= std::min(max_rows_, max_outputs_));
+  constexpr uint64_t kRoot = 1;
+  if (output_rows_.size() == ids_.size()) output_rows_.resize(rows.num_rows, 0);
+  ids_.resize(rows.num_rows);
+  positions_.resize(rows.num_rows);
+  masks_.resize(rows.num_rows, kRoot);
+  return rows;
 }
 
 void SharedPass::clear() noexcept {

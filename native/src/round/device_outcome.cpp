@@ -43,10 +43,11 @@ Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser) {
   return accepted;
 }
 
-Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser) {
+Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser,
+                     int32_t first_row) {
   Accepted accepted;
   for (;;) {
-    accepted.next_id = outcome.chosen_ids[accepted.last() + 1];
+    accepted.next_id = outcome.chosen_ids[first_row + accepted.last() + 1];
     const int32_t child = tree.find_child(accepted.last(), accepted.next_id);
     if (child == TokenTree::kNone) return accepted;
     accepted.path[accepted.num_accepted++] = child;

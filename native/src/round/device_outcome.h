@@ -22,8 +22,9 @@ void write_tree(const RoundOutcome& outcome, TreeLimits drafted, const Confidenc
 // The accepted beginning of that chain. Nothing is accepted after a token that ends the text.
 Accepted accepted_of(const RoundOutcome& outcome, const TokenChooser& chooser);
 
-// Of a tree of certain tokens (accept.h) whose rows have chosen: the path of chosen tokens, up to one that ends the
-// text.
-Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser);
+// Of a tree of certain tokens (accept.h) whose rows have chosen, from row first_row of the outcome on: the path of
+// chosen tokens, up to one that ends the text.
+Accepted accepted_of(const RoundOutcome& outcome, const TokenTree& tree, const TokenChooser& chooser,
+                     int32_t first_row = 0);
 
 }  // namespace pilotfish

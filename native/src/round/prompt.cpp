@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "base/timer.h"
 #include "model/prefill.h"
@@ -23,13 +24,17 @@ size_t Request::first_token(bool in_chunks, int32_t most_rows) {
 // Of the prompt, up to token `end`. What was run stays, whatever becomes of the rest.
 size_t Request::run_chunk(int32_t end) {
   Reservation room(*sequence_, std::max(end, sequence_->num_target_tokens()));
+  const auto chunk = std::span<const int32_t>(tokens_).first(end);
+  const bool reads_ahead = speculation_.reads_ahead(stats_.num_prompt_tokens);
+  std::function<void()> meanwhile;
+  if (reads_ahead) meanwhile = [&] { speculation_.read_ahead(chunk, sequence_->block_table(), stats_); };
   std::optional<Logits> logits;
   {
     const Timer timer(stats_.prefill_seconds);
     std::optional<HiddenReader> reader;
     if (speculation_.reads_hidden()) reader = speculation_.hidden_reader(tokens_, sequence_->block_table());
-    logits = pilotfish::prefill(engine_->target(), sequence_->block_table(), std::span(tokens_).first(end),
-                                num_prefilled_, end - num_prefilled_, cancelled_, reader ? &*reader : nullptr);
+    logits = pilotfish::prefill(engine_->target(), sequence_->block_table(), chunk, num_prefilled_,
+                                end - num_prefilled_, cancelled_, reader ? &*reader : nullptr, meanwhile);
   }
   if (!logits) {
     finish_ = PF_FINISH_CANCELLED;
@@ -38,7 +43,8 @@ size_t Request::run_chunk(int32_t end) {
   stats_.num_prefilled_target += end - num_prefilled_;
   num_prefilled_ = end;
   const size_t num_emitted = end == static_cast<int32_t>(tokens_.size()) ? emit_first(*logits, 0) : 0;
-  room.commit(std::max(end, sequence_->num_target_tokens()), sequence_->num_draft_tokens());
+  room.commit(std::max(end, sequence_->num_target_tokens()),
+              reads_ahead ? speculation_.num_draft_retained() : sequence_->num_draft_tokens());
   return num_emitted;
 }
 

@@ -52,8 +52,8 @@ class Request {
   };
   void end_draft(const Drafted& outcome);
   struct Verified {
-    const Logits& logits;  // of the pass that verified
-    int32_t first_row;     // of it, the rows of this request
+    Logits logits;      // from the request's rows on
+    int32_t first_row;  // of the pass that verified, the rows of this request
     double seconds;
   };
   void verify(const Verified& pass);
@@ -67,16 +67,28 @@ class Request {
   // In place of a pass of the host's, where the device chooses the tokens: in a round of the request's own, or in one
   // that it has `shared` with others.
   void verify_on_device(const DeviceVerified* shared = nullptr);
-  // Of a round that others can share: tokens that it drafts, and those that it has room for, which others may need;
-  // nothing where the device takes it by itself.
-  struct ChainToShare {
+  // The same where others have their rows in the pass that verified; the outcome has those of all.
+  struct SharedVerified {
+    const RoundOutcome& outcome;
+    int32_t first_row;
+    double seconds;
+  };
+  void verify_on_device(const SharedVerified& shared);
+  // What the device is told of a request whose rows it verifies with those of others.
+  RoundSettings settings_of_round() const noexcept;
+  // Whether the round drafts on the device, and with whom it can be shared: tokens that it drafts, and those that it
+  // has room for, which others may need; and the levels of a tree.
+  struct DraftToShare {
     Source source;
     int32_t num_drafted;
     int32_t most;
+    int32_t num_levels = 0;  // 0: a chain
   };
-  std::optional<ChainToShare> chain_to_share() const noexcept;
+  std::optional<DraftToShare> draft_to_share() const noexcept;
   // With no more than `most` drafted tokens; and what a head's first pass reads of it.
   DeviceRound::Member member_of_round(int32_t most) const noexcept;
+  // Whether all that is to verify is the sequence's last token.
+  bool is_plain() const noexcept { return drafted().tree.size() == 0; }
   HeadBegin head_begin() noexcept { return speculation_.head_begin(round_so_far()); }
   void accept();
   void emit();
@@ -182,6 +194,11 @@ class Request {
   Verdict draft_and_verify_on_device();
   Verdict verify_drafted_on_device();
   Verdict take_part_of(const DeviceVerified& shared);
+  // Of what the device has drafted; the residual streams are those of rows first_row and on.
+  Verdict verdict_of(const RoundOutcome& outcome, const DeviceRound::Chain& chain, int32_t first_row);
+  // The last rounds of an output have too few slots for some of the lengths that a round of its own is padded to. What
+  // is verified does not depend on who shares the round.
+  void fit_to_slots();
 
   // Both of the engine handle and of this request; whichever closes last destroys the engine.
   std::shared_ptr<Engine> engine_;

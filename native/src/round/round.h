@@ -5,20 +5,9 @@
 
 #include <span>
 
-#include "pilotfish.h"
-#include "round/request.h"
+#include "round/step.h"
 
 namespace pilotfish {
-
-// One request's part in a round. A failure is its own: the others' steps go on.
-struct Step {
-  Request* request;
-  std::span<pf_token> tokens_out;
-  bool in_chunks;         // one chunk of a prompt a step, all but the last of which write nothing
-  size_t num_tokens = 0;  // written
-  pf_finish finish = PF_FINISH_NONE;
-  pf_status status = PF_OK;
-};
 
 // A round of each request, as many at a time as share a pass. Throws PF_INVALID_ARGUMENT, and steps nothing, unless the
 // requests are different ones of one engine.

@@ -96,6 +96,26 @@ int32_t Speculation::prefill_begin(const Sequence& sequence) const noexcept {
   return has_head_cache() ? std::min(sequence.num_target_tokens(), head_state_.position) : sequence.num_target_tokens();
 }
 
+bool Speculation::reads_ahead(int32_t num_prompt_tokens) const noexcept {
+  const int32_t num_tokens = num_prompt_tokens + 1;  // when it drafts for the first time
+  return engine_.device_round() && choice_.draft && !choice_.plain && num_tokens < max_tokens_ &&
+         window_begin(num_tokens) == 0;
+}
+
+// A draft model that is a chunk behind is left to catch_up(), which waits between chunks.
+void Speculation::read_ahead(std::span<const int32_t> tokens, std::span<const int32_t> block_table, pf_stats& stats) {
+  const std::span<const int32_t> unread = tokens.subspan(std::min(size_t(num_draft_cached_), tokens.size()));
+  if (unread.empty() || unread.size() > size_t(engine_.options().prefill_chunk)) return;
+  engine_.draft()->start({.ids = unread,
+                          .positions = {},
+                          .tree_mask = {},
+                          .block_table = block_table,
+                          .context = num_draft_cached_,
+                          .num_outputs = 0});
+  num_draft_cached_ = static_cast<int32_t>(tokens.size());
+  stats.num_prefilled_draft += static_cast<int32_t>(unread.size());
+}
+
 int32_t Speculation::num_head_retained(const Sequence& sequence) const noexcept {
   const int32_t num_cached = has_head_cache() ? head_state_.position : sequence.num_head_tokens();
   return std::clamp(num_cached, 0, std::max(sequence.num_target_tokens() - 1, 0));

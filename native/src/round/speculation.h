@@ -60,6 +60,12 @@ class Speculation {
   // Tokens that the target need not run: a head reads the rows of all that its own cache lacks.
   int32_t prefill_begin(const Sequence& sequence) const noexcept;
 
+  // Whether the draft model reads the prompt while the target does: on a device that has the time, as the host needs
+  // longer to start such passes than the device to run them. It is sure to draft then. And a chunk of the prompt, up to
+  // the last of `tokens`: it is started and not waited for.
+  bool reads_ahead(int32_t num_prompt_tokens) const noexcept;
+  void read_ahead(std::span<const int32_t> tokens, std::span<const int32_t> block_table, pf_stats& stats);
+
   // What a round reads.
   struct Round {
     std::span<const int32_t> tokens;

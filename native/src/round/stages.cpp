@@ -76,6 +76,7 @@ void Request::draft() {
                                           : speculation_.draft(round_so_far(), drafted(), stats_);
   if (!goes_on) return cancel_step();
   stage_ = !drafts_on_device() && speculation_.awaits() ? Stage::kDrafting : Stage::kDrafted;
+  if (stage_ == Stage::kDrafted) fit_to_slots();
 }
 
 void Request::end_draft(const Drafted& outcome) {
@@ -84,24 +85,35 @@ void Request::end_draft(const Drafted& outcome) {
   if (outcome.is_cancelled) return cancel_step();
   speculation_.end_draft(drafted(), outcome.num_sharing);
   stage_ = Stage::kDrafted;
+  fit_to_slots();
 }
 
 void Request::verify(const Verified& pass) {
   stats_.verify_seconds += pass.seconds;
   Logits logits = pass.logits;
-  logits.data = pass.logits.row(pass.first_row).data();
   logits.num_rows = num_rows_to_verify();
   verdict_.emplace(Verdict{.accepted = {}, .logits = logits, .logprobs = {}, .first_row = pass.first_row});
   stage_ = Stage::kVerified;
 }
 
 void Request::verify_on_device(const DeviceVerified* shared) {
+  if (shared) count_seconds(shared->outcome, planned_chain().source, shared->seconds);  // which this has not waited for
   const WorkTimer timer(stats_);
   if (shared) {
     verdict_.emplace(take_part_of(*shared));
   } else {
     verdict_.emplace(drafts_on_device() ? draft_and_verify_on_device() : verify_drafted_on_device());
   }
+  ++stats_.num_device_rounds;
+  stage_ = Stage::kVerified;
+}
+
+void Request::verify_on_device(const SharedVerified& shared) {
+  const Accepted accepted = pilotfish::accepted_of(shared.outcome, drafted().tree, chooser_, shared.first_row);
+  const auto logprobs = std::span(shared.outcome.logprobs).subspan(shared.first_row, num_rows_to_verify());
+  verdict_.emplace(
+      Verdict{.accepted = accepted, .logits = std::nullopt, .logprobs = logprobs, .first_row = shared.first_row});
+  stats_.verify_seconds += shared.seconds;
   ++stats_.num_device_rounds;
   stage_ = Stage::kVerified;
 }
