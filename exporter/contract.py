@@ -93,30 +93,26 @@ def aux_hidden_port(tap: int | str, hidden_size: int | str = "hidden_size") -> P
     return Port(aux_hidden(tap), "f32", ("num_hidden", hidden_size))
 
 
-EMBEDDING_ATTRIBUTES = ("format", "num_rows", "num_columns", "scale")
-LINEAR_ATTRIBUTES = ("format", "in_features", "out_features", "activation", "norm_epsilon")
-ATTENTION_ATTRIBUTES = (
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "rotary_dim",
-    "interleaved",
-    "scale",
-    "sliding_window",
-    "softcap",
-    "norm_epsilon",
-    "shared_kv",
-)
-JOIN_ATTRIBUTES = ("axis",)
+# The operators of the contract, with their attributes.
+OPERATORS = {
+    "Embedding": ("format", "num_rows", "num_columns", "scale"),
+    "Linear": ("format", "in_features", "out_features", "activation", "norm_epsilon"),
+    "PagedAttention": (
+        *("num_heads", "num_kv_heads", "head_dim", "rotary_dim", "interleaved", "scale", "sliding_window", "softcap"),
+        *("norm_epsilon", "shared_kv"),
+    ),
+    "GatherRows": (),
+    "Join": ("axis",),
+    "RowsPart": ("part", "num_parts"),
+    "NormActivation": ("norm", "activation", "norm_epsilon"),
+    "RowSteps": ("row_inputs", "widths", "steps", "outputs"),
+}
 MOST_JOINED = 8  # inputs of a Join
-ROWS_PART_ATTRIBUTES = ("part", "num_parts")
-NORM_ATTRIBUTES = ("norm", "activation", "norm_epsilon")
 
 # Bytes of a group: TILE_ROWS rows by GROUP_COLUMNS columns.
 GROUP_BYTES = {"int4": 576, "int4_asym": 640, "int8": 1088, "f16": 2048, "f32": 4096}
 FORMATS = tuple(GROUP_BYTES)
 
-ROW_STEPS_ATTRIBUTES = ("row_inputs", "widths", "steps", "outputs")
 # Kinds of a RowSteps' steps by their number, as native/src/base/row_program.h has them.
 ROW_STEP_KINDS = (
     *("copy", "abs", "exp", "log", "sqrt", "sigmoid", "tanh", "erf", "gelu", "gelu_tanh"),

@@ -16,7 +16,7 @@ from pilotfish.bindings import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-BUNDLE_FILES = ("manifest.json", "tokenizer.json", "*.onnx", "*.bin")
+_BUNDLE_FILES = ("manifest.json", "tokenizer.json", "*.onnx", "*.bin")
 """Patterns of the names in a bundle's folder."""
 
 
@@ -101,7 +101,7 @@ def _why_locked(path: Path, *, makes_folders: bool) -> str | None:
 def is_of_a_bundle(target: str) -> bool:
     """Whether the file that is there belongs to a bundle, which writing would destroy."""
     path = Path(target).resolve()
-    patterns = BUNDLE_FILES if (path.parent / "manifest.json").exists() else ()
+    patterns = _BUNDLE_FILES if (path.parent / "manifest.json").exists() else ()
     return path.exists() and any(path.match(pattern) for pattern in patterns)
 
 

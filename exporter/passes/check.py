@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 FUSED_NODES = 5  # of a layer where every fusion matches
-_OWN = ("Embedding", "GatherRows", "Linear", "PagedAttention", "RowSteps")
 # ONNX Runtime's operators that act on each row by itself, as the native library lists them.
 ROW_WISE = (
     *(
@@ -47,7 +46,7 @@ def check_fused(model: ir.Model, plan: Plan, num_layers: int) -> None:
         UnsupportedModelError: a node outside the contract, or another number of attentions.
     """
     for node in model.graph:
-        allowed = _OWN if node.domain == contract.DOMAIN else ROW_WISE
+        allowed = contract.OPERATORS if node.domain == contract.DOMAIN else ROW_WISE
         if node.op_type not in allowed:
             raise refuse(node, f"its {node.op_type} is not part of a graph that a bundle may have")
         if node.domain != contract.DOMAIN:

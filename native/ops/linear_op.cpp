@@ -1,6 +1,12 @@
-#include "linear_op.h"
-
+// The operator Linear of GRAPH.md.
+#include <array>
+#include <memory>
 #include <stdexcept>
+
+#include "kernel_io.h"
+#include "linear.h"
+#include "operator.h"
+#include "operators.h"
 
 namespace pilotfish {
 namespace {
@@ -15,7 +21,21 @@ Activation parse_activation(const std::string& name) {
   throw std::invalid_argument("activation is '" + name + "', not one of none, swiglu");
 }
 
-}  // namespace
+class LinearOp {
+ public:
+  static constexpr const char* kName = "Linear";
+  static constexpr std::array<InputSpec, 5> kInputs = {{{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},
+                                                        {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8},
+                                                        {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+                                                        {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},
+                                                        {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};
+
+  explicit LinearOp(const KernelInfo& info);
+  void compute(const KernelContext& context) const;
+
+ private:
+  LinearWeights shape_;  // without the tensors
+};
 
 LinearOp::LinearOp(const KernelInfo& info)
     : shape_{.format = parse_weight_format(info.text("format")),
@@ -50,5 +70,9 @@ void LinearOp::compute(const KernelContext& context) const {
   float* const y = context.output(0, {num_rows, num_outputs});
   linear(weights, {num_rows, x.as<const float>(), residual.as<const float>(), y}, context.parallel());
 }
+
+}  // namespace
+
+OperatorPtr linear_op(int32_t num_threads) { return std::make_shared<Operator<LinearOp>>(num_threads); }
 
 }  // namespace pilotfish

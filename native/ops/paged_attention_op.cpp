@@ -1,7 +1,13 @@
-#include "paged_attention_op.h"
-
+// The operator PagedAttention of GRAPH.md.
 #include <bit>
+#include <memory>
 #include <string>
+
+#include "kernel_io.h"
+#include "operator.h"
+#include "operators.h"
+#include "paged_attention.h"
+#include "paged_attention_inputs.h"
 
 namespace pilotfish {
 namespace {
@@ -70,7 +76,17 @@ void check_tree(const AttentionRows& rows) {
   }
 }
 
-}  // namespace
+class PagedAttentionOp {
+ public:
+  static constexpr const char* kName = "PagedAttention";
+  static constexpr std::array kInputs = attention_input::all(ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED);
+
+  explicit PagedAttentionOp(const KernelInfo& info);
+  void compute(const KernelContext& context) const;
+
+ private:
+  AttentionShape shape_;
+};
 
 PagedAttentionOp::PagedAttentionOp(const KernelInfo& info)
     : shape_{.num_heads = info.integer("num_heads", 1, kMaxHeads),
@@ -136,6 +152,12 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
   check_blocks(rows, pool, keys.dims[0]);
   check_positions(rows, cos.dims[0]);
   paged_attention(shape_, pool, rows, context.parallel());
+}
+
+}  // namespace
+
+OperatorPtr paged_attention_op(int32_t num_threads) {
+  return std::make_shared<Operator<PagedAttentionOp>>(num_threads);
 }
 
 }  // namespace pilotfish

@@ -1,54 +1,18 @@
 #include "register.h"
 
-#include <array>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
-#include "embedding_op.h"
-#include "gather_rows_op.h"
 #include "instruction_set.h"
-#include "join_op.h"
-#include "linear_op.h"
-#include "norm_activation_op.h"
-#include "operator.h"
-#include "paged_attention_op.h"
-#include "row_steps_op.h"
-#include "rows_part_op.h"
+#include "kernel_io.h"
+#include "operators.h"
 
 namespace pilotfish {
 namespace {
-
-// The operators for one number of threads.
-class Operators {
- public:
-  explicit Operators(int32_t num_threads)
-      : embedding_(num_threads),
-        linear_(num_threads),
-        paged_attention_(num_threads),
-        gather_rows_(num_threads),
-        join_(num_threads),
-        rows_part_(num_threads),
-        norm_activation_(num_threads),
-        row_steps_(num_threads) {}
-
-  std::array<const OrtCustomOp*, 8> all() const {
-    return {&embedding_, &linear_,    &paged_attention_, &gather_rows_,
-            &join_,      &rows_part_, &norm_activation_, &row_steps_};
-  }
-
- private:
-  Operator<EmbeddingOp> embedding_;
-  Operator<LinearOp> linear_;
-  Operator<PagedAttentionOp> paged_attention_;
-  Operator<GatherRowsOp> gather_rows_;
-  Operator<JoinOp> join_;
-  Operator<RowsPartOp> rows_part_;
-  Operator<NormActivationOp> norm_activation_;
-  Operator<RowStepsOp> row_steps_;
-};
 
 // ONNX Runtime keeps pointers to operators and domains for as long as a session lives, and sessions may outlive any
 // owner we could name: these live until the process ends. A domain for each copy of ONNX Runtime, found by its API
@@ -56,15 +20,16 @@ class Operators {
 OrtCustomOpDomain* shared_domain(const OrtApi* api, int32_t num_threads) {
   static std::mutex mutex;
   static auto& domains = *new std::map<std::pair<const OrtApi*, int32_t>, OrtCustomOpDomain*>();
-  static auto& operators = *new std::map<int32_t, Operators>();
+  static auto& kept = *new std::vector<OperatorPtr>();
 
   const std::lock_guard lock(mutex);
   OrtCustomOpDomain*& domain = domains[{api, num_threads}];
   if (domain == nullptr) {
-    const Operators& ops = operators.try_emplace(num_threads, num_threads).first->second;
     OrtCustomOpDomain* created = nullptr;
     throw_on_error(api, ort_abi::CreateCustomOpDomain(api, "pilotfish", &created));
-    for (const OrtCustomOp* op : ops.all()) throw_on_error(api, ort_abi::CustomOpDomain_Add(api, created, op));
+    for (const auto make : kOperators) {
+      throw_on_error(api, ort_abi::CustomOpDomain_Add(api, created, kept.emplace_back(make(num_threads)).get()));
+    }
     domain = created;
   }
   return domain;

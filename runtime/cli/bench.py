@@ -133,7 +133,7 @@ def bench(
     GenerateOptions(num_draft_tokens=num_draft_tokens)
     GenerateOptions(**tree.keywords())
     GenerateOptions(**choice.keywords())
-    pages.check(json_file, [measure.prompts] if measure.prompts is not None else [], [bundle])
+    pages.check(json_file, [measure.prompts] if measure.prompts is not None else [])
     note_device(engine_flags.device)
     opening: dict[str, Any] = {
         "acceptance": acceptance,

@@ -67,7 +67,7 @@ def evaluate_draft(
                 f"{bundle} has no draft and no head: export one with pilotfish export --draft or --head"
             )
     room = max(NUM_POSITIONS, MOST_NODES)
-    pages.check(json_file, [prompts], bundles)
+    pages.check(json_file, [prompts])
     reports: list[dict[str, Any]] = []
     candidates: list[Candidate] = []
     for bundle in bundles:

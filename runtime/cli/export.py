@@ -39,9 +39,7 @@ DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding
 DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_FASTEST}.")]
 Head = Annotated[
     str | None,
-    typer.Option(
-        help="Medusa heads, an MLP speculator or an EAGLE head: a hub id or folder; TARGET itself for its MTP layer."
-    ),
+    typer.Option(help="A head on TARGET's hidden states: a hub id or folder; TARGET itself for its MTP layer."),
 ]
 HeadFormat = Annotated[
     str | None,

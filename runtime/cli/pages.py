@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pilotfish.bindings import InvalidArgumentError
-from pilotfish.runtime.files import BUNDLE_FILES, check_outputs, replace_text, why_not_writable
+from pilotfish.runtime.files import check_outputs, is_of_a_bundle, replace_text, why_not_writable
 from pilotfish.runtime.report.png import check_png, write_pngs
 
 from .console import note, write_json
@@ -25,6 +25,8 @@ def _check_html(target: str | None) -> str | None:
         raise InvalidArgumentError("--html '-' names no file: standard output has the tables")
     if target is not None and (reason := why_not_writable(target)):
         raise InvalidArgumentError(f"--html {target!r} cannot be written: {reason}")
+    if target is not None and is_of_a_bundle(target):
+        raise InvalidArgumentError(f"--html {target!r} would overwrite a file of a bundle: give another name")
     return target
 
 
@@ -47,10 +49,9 @@ class PageFlags:
     html: Html = None
     png: Png = None
 
-    def check(self, json_file: str | None, inputs: Iterable[str | Path], bundles: Iterable[str] = ()) -> None:
-        """Raise what writing would, before the work; ``inputs`` and the bundles' files are read, and must stay."""
-        own = (path for bundle in bundles for pattern in BUNDLE_FILES for path in Path(bundle).glob(pattern))
-        check_outputs({"--html": self.html, "--json": json_file}, [*inputs, *own])
+    def check(self, json_file: str | None, inputs: Iterable[str | Path]) -> None:
+        """Raise what writing would, before the work; ``inputs`` are read, and must stay."""
+        check_outputs({"--html": self.html, "--json": json_file}, inputs)
         if self.png is not None:
             check_png(self.png)
 

@@ -6,12 +6,9 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from head_bundles import LOW_BIT, agreeing_bundle
 from shared_passes import counts
-from tiny_bundles import byte_tokenizer
 
 from pilotfish import Engine
-from pilotfish.exporter import export
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +27,6 @@ SOURCES: tuple[dict[str, Any], ...] = (
 )
 NUM_CONVERSATIONS = 6
 NUM_TURNS = 60
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with a draft model and a head that has a cache."""
-    folder = tmp_path_factory.mktemp("both")
-    agreeing_bundle(folder, "eagle", byte_tokenizer())
-    target, head = folder / "target", folder / "agreeing"
-    export(str(target), folder / "both", draft=str(target), head=str(head), options=LOW_BIT)
-    return folder / "both"
 
 
 def seen(result: Result) -> tuple[object, ...]:

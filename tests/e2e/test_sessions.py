@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fuzz.sessions import SessionParts
-from head_bundles import LOW_BIT, agreeing_bundle
 from shared_passes import counts
-from tiny_bundles import byte_tokenizer
 
 from pilotfish import Engine, PilotfishError
 from pilotfish.bindings import (
@@ -23,7 +21,6 @@ from pilotfish.bindings import (
     InvalidArgumentError,
     PairMismatchError,
 )
-from pilotfish.exporter import export
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,16 +32,6 @@ DRAFTING: tuple[dict[str, Any], ...] = (
     {"source": "head", "num_draft_tokens": 3},
     {"source": "head", "tree": "dynamic", "tree_nodes": 8},
 )
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with a draft model and a head that has a cache."""
-    folder = tmp_path_factory.mktemp("both")
-    agreeing_bundle(folder, "eagle", byte_tokenizer())
-    target, head = folder / "target", folder / "agreeing"
-    export(str(target), folder / "both", draft=str(target), head=str(head), options=LOW_BIT)
-    return folder / "both"
 
 
 def opened(bundle: Path, **arguments: Any) -> Engine:

@@ -62,18 +62,7 @@ def test_formats_and_group_sizes(text: str) -> None:
     assert (int(tile), int(block), int(group)) == (contract.TILE_ROWS, contract.BLOCK_COLUMNS, contract.GROUP_COLUMNS)
 
 
-@pytest.mark.parametrize(
-    ("op", "attributes"),
-    [
-        ("Embedding", contract.EMBEDDING_ATTRIBUTES),
-        ("Linear", contract.LINEAR_ATTRIBUTES),
-        ("PagedAttention", contract.ATTENTION_ATTRIBUTES),
-        ("Join", contract.JOIN_ATTRIBUTES),
-        ("RowsPart", contract.ROWS_PART_ATTRIBUTES),
-        ("NormActivation", contract.NORM_ATTRIBUTES),
-        ("RowSteps", contract.ROW_STEPS_ATTRIBUTES),
-    ],
-)
+@pytest.mark.parametrize(("op", "attributes"), [(op, names) for op, names in contract.OPERATORS.items() if names])
 def test_operator_attributes(text: str, op: str, attributes: tuple[str, ...]) -> None:
     item = text[text.index(f"* `{op}(") :].split("\n*", maxsplit=1)[0]
     listed = item[item.index("attribute") :].split(".\n")[0].split(";\n")[0]

@@ -1,5 +1,6 @@
-// What a request's options make of a row of logits, alone and in random combinations: scores, distribution and chosen
-// token, against definitions in double precision.
+// What a request's options make of a row of logits, alone and in random
+// combinations: scores, distribution and chosen token, against definitions in
+// double precision.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -171,7 +172,8 @@ bool is_close(const Distribution& found, const Probs& expected) {
   return std::abs(found.mass() - seen) < 1e-6;
 }
 
-// The id with the largest probability over its noise, of those that are likely enough to have some.
+// The id with the largest probability over its noise, of those that are likely
+// enough to have some.
 int32_t chosen(const Probs& probs, int32_t position) {
   const auto is_less = [](const auto& a, const auto& b) { return a.second < b.second; };
   const double most = std::ranges::max_element(probs, is_less)->second;
@@ -239,20 +241,81 @@ void test_a_filter_alone() {
   }
 }
 
-// Each of the 2^12 sets of options, on a row of its own.
-void test_all_combinations() {
-  Random random(3);
+// Calls use(processors, sampling, row) for each of the 2^12 sets of options, on
+// a row of its own.
+template <typename Use>
+void for_all_combinations(unsigned seed, std::initializer_list<float> temperatures, const Use& use) {
+  Random random(seed);
   for (int set = 0; set < 1 << (kNumProcessors + kNumFilters); ++set) {
     ProcessorOptions processors;
-    SamplingOptions sampling{.temperature = random.one_of({0.0f, 0.3f, 1.0f, 1.7f})};
+    SamplingOptions sampling{.temperature = random.one_of(temperatures)};
     for (int option = 0; option < kNumProcessors; ++option) {
       if (set >> option & 1) turn_on(option, random, processors);
     }
     for (int filter = 0; filter < kNumFilters; ++filter) {
       if (set >> (kNumProcessors + filter) & 1) turn_on(filter, random, sampling);
     }
-    check_row(processors, sampling, random.row());
+    use(processors, sampling, random.row());
   }
+}
+
+void test_all_combinations() { for_all_combinations(3, {0.0f, 0.3f, 1.0f, 1.7f}, check_row); }
+
+// Pearson's statistic, and its degrees of freedom.
+struct Statistic {
+  double sum = 0;
+  int freedom = 0;
+};
+
+// Of the tokens that kNumSeeds seeds choose, beside the distribution that
+// check_row() holds right. Ids that are expected less than five times count
+// together.
+Statistic drawn(const ProcessorOptions& processors, SamplingOptions sampling, const Row& row) {
+  constexpr int kNumSeeds = 200;
+  constexpr double kLeastExpected = 5;
+  const auto num_ids = static_cast<int32_t>(row.logits.size());
+  const pilotfish::SequenceLimits limits{row.num_prompt, static_cast<int32_t>(row.tokens.size()) + 1, num_ids};
+  const Prefix prefix{.tokens = row.tokens, .path = {}};
+  Sampler sampler(row.logits.size());
+  Distribution exact;
+  if (!TokenChooser(sampling, sampler, processors, limits).distribution(row.logits, prefix, exact)) return {};
+  std::vector<int> counts(num_ids);
+  for (int seed = 0; seed < kNumSeeds; ++seed) {
+    sampling.seed = static_cast<uint64_t>(seed);
+    ++counts[TokenChooser(sampling, sampler, processors, limits).choose(row.logits, prefix)];
+  }
+  Statistic found{.sum = 0, .freedom = -1};
+  const auto add = [&found](double seen, double expected) {
+    if (expected < kLeastExpected) return;
+    found.sum += (seen - expected) * (seen - expected) / expected;
+    ++found.freedom;
+  };
+  double rest = 0, seen_rest = 0;
+  for (int32_t id = 0; id < num_ids; ++id) {
+    const double expected = kNumSeeds * exact.prob_of(id);
+    CHECK(expected > 0 || counts[id] == 0);
+    add(counts[id], expected);
+    if (expected < kLeastExpected) {
+      rest += expected;
+      seen_rest += counts[id];
+    }
+  }
+  add(seen_rest, rest);
+  return found.freedom > 0 ? found : Statistic{};
+}
+
+// All sets together: the sum of their statistics has the mean of its degrees of
+// freedom, and twice that as its variance.
+void test_draws_of_all_combinations() {
+  Statistic all;
+  for_all_combinations(4, {0.3f, 1.0f, 1.7f}, [&all](const auto& processors, const auto& sampling, const Row& row) {
+    const Statistic found = drawn(processors, sampling, row);
+    CHECK(found.sum < found.freedom + 8 * std::sqrt(2.0 * found.freedom) + 15);
+    all.sum += found.sum;
+    all.freedom += found.freedom;
+  });
+  CHECK(all.freedom > 4000);
+  CHECK_NEAR((all.sum - all.freedom) / std::sqrt(2.0 * all.freedom), 0, 4);
 }
 
 }  // namespace
@@ -261,5 +324,6 @@ int main() {
   test_a_processor_alone();
   test_a_filter_alone();
   test_all_combinations();
+  test_draws_of_all_combinations();
   return check::result();
 }

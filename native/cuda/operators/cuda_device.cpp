@@ -3,22 +3,16 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <string>
+#include <vector>
 
 #include "bandwidth.h"
 #include "checked.h"
-#include "cuda_operator.h"
+#include "cuda_operators.h"
 #include "device/cuda_build.h"
-#include "embedding_op.h"
-#include "gather_rows_op.h"
-#include "join_op.h"
+#include "kernel_io.h"
 #include "kernels.h"
-#include "linear_op.h"
-#include "norm_activation_op.h"
-#include "paged_attention_op.h"
-#include "row_steps_op.h"
-#include "rows_part_op.h"
+#include "model_context.h"
 #include "weight_store.h"
 
 namespace pilotfish::cuda {
@@ -28,20 +22,11 @@ class Operators : public CudaOperators {
  public:
   Operators(const OrtApi* api, const DeviceLimits& limits, const CudaPassLimits& pass, cudaStream_t stream,
             PartialSums& partials, WeightStore& weights)
-      : api_(api),
-        context_(limits, pass, stream, partials, weights),
-        embedding_(context_),
-        linear_(context_),
-        attention_(context_),
-        gather_rows_(context_),
-        join_(context_),
-        rows_part_(context_),
-        norm_activation_(context_),
-        row_steps_(context_) {
+      : api_(api), context_(limits, pass, stream, partials, weights) {
     throw_on_error(api_, ort_abi::CreateCustomOpDomain(api_, "pilotfish", &domain_));
-    const std::array<const OrtCustomOp*, 8> all{&embedding_, &linear_,    &attention_,       &gather_rows_,
-                                                &join_,      &rows_part_, &norm_activation_, &row_steps_};
-    for (const OrtCustomOp* op : all) throw_on_error(api_, ort_abi::CustomOpDomain_Add(api_, domain_, op));
+    for (const auto make : kOperators) {
+      throw_on_error(api_, ort_abi::CustomOpDomain_Add(api_, domain_, operators_.emplace_back(make(context_)).get()));
+    }
   }
   ~Operators() override { ort_abi::ReleaseCustomOpDomain(api_, domain_); }
 
@@ -51,14 +36,7 @@ class Operators : public CudaOperators {
  private:
   const OrtApi* api_;
   ModelContext context_;
-  CudaOperator<EmbeddingOp> embedding_;
-  CudaOperator<LinearOp> linear_;
-  CudaOperator<PagedAttentionOp> attention_;
-  CudaOperator<GatherRowsOp> gather_rows_;
-  CudaOperator<JoinOp> join_;
-  CudaOperator<RowsPartOp> rows_part_;
-  CudaOperator<NormActivationOp> norm_activation_;
-  CudaOperator<RowStepsOp> row_steps_;
+  std::vector<OperatorPtr> operators_;
   OrtCustomOpDomain* domain_ = nullptr;
 };
 

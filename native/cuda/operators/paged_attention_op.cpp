@@ -1,7 +1,13 @@
-#include "paged_attention_op.h"
+// The operator PagedAttention of GRAPH.md on a CUDA device. Shapes are checked; the values of positions, tables and
+// masks lie on the device and are the caller's word.
+#include <memory>
+#include <string>
 
 #include "attention_limits.h"
 #include "checked.h"
+#include "cuda_operator.h"
+#include "cuda_operators.h"
+#include "paged_attention_inputs.h"
 
 namespace pilotfish::cuda {
 namespace {
@@ -12,7 +18,21 @@ int integer(const NodeInfo& node, const char* name, int64_t least, int64_t most)
   return static_cast<int>(node.integer(name, least, most));
 }
 
-}  // namespace
+class PagedAttentionOp {
+ public:
+  static constexpr const char* kName = "PagedAttention";
+  static constexpr std::array kInputs = attention_input::all(ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED);
+
+  PagedAttentionOp(ModelContext& context, const NodeInfo& node);
+  void enqueue(const NodeIo& io, cudaStream_t stream) const;
+
+ private:
+  PagedAttention checked_inputs(const NodeIo& io) const;
+
+  ModelContext& context_;
+  AttentionShape shape_;
+  std::string output_name_;
+};
 
 PagedAttentionOp::PagedAttentionOp(ModelContext& context, const NodeInfo& node)
     : context_(context),
@@ -99,6 +119,12 @@ void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
   const ModelContext::Size size{attention.num_rows, shape_.num_heads * shape_.head_dim};
   attention.halves_out = context_.begin_copy(output_name_, ModelContext::Can::kCopy, size).halves;
   PILOTFISH_CUDA_CHECK(launch_paged_attention(attention, stream));
+}
+
+}  // namespace
+
+OperatorPtr paged_attention_op(ModelContext& context) {
+  return std::make_shared<CudaOperator<PagedAttentionOp>>(context);
 }
 
 }  // namespace pilotfish::cuda

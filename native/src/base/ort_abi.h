@@ -1,6 +1,6 @@
 // The part of ONNX Runtime's C ABI that pilotfish uses; the wheels ship no headers. OrtApi is a table of function
 // pointers that only ever grows, so a function is its position in the table and its signature. Knows nothing about
-// pilotfish. Call one as ort_abi::CreateEnv(api, ORT_LOGGING_LEVEL_WARNING, "name", &env).
+// pilotfish. Call one as ort_abi::CreateCustomOpDomain(api, "name", &domain).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,6 @@ struct OrtIoBinding;
 struct OrtKernelContext;
 struct OrtKernelInfo;
 struct OrtMemoryInfo;
-struct OrtOpAttr;
 struct OrtRunOptions;
 struct OrtSession;
 struct OrtSessionOptions;
@@ -36,20 +35,7 @@ struct OrtApiBase {
 
 inline constexpr uint32_t kOrtApiVersion = 22;  // served by ONNX Runtime 1.22 and later
 
-enum OrtErrorCode {
-  ORT_OK = 0,
-  ORT_FAIL = 1,
-  ORT_INVALID_ARGUMENT = 2,
-  ORT_NO_SUCHFILE = 3,
-  ORT_NO_MODEL = 4,
-  ORT_ENGINE_ERROR = 5,
-  ORT_RUNTIME_EXCEPTION = 6,
-  ORT_INVALID_PROTOBUF = 7,
-  ORT_MODEL_LOADED = 8,
-  ORT_NOT_IMPLEMENTED = 9,
-  ORT_INVALID_GRAPH = 10,
-  ORT_EP_FAIL = 11
-};
+enum OrtErrorCode { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
 
 enum OrtLoggingLevel {
   ORT_LOGGING_LEVEL_VERBOSE = 0,
@@ -66,15 +52,6 @@ enum ExecutionMode { ORT_SEQUENTIAL = 0, ORT_PARALLEL = 1 };
 enum OrtAllocatorType { OrtInvalidAllocator = -1, OrtDeviceAllocator = 0, OrtArenaAllocator = 1 };
 
 enum OrtMemType { OrtMemTypeCPUInput = -2, OrtMemTypeCPUOutput = -1, OrtMemTypeDefault = 0 };
-
-enum OrtOpAttrType {
-  ORT_OP_ATTR_UNDEFINED = 0,
-  ORT_OP_ATTR_INT = 1,
-  ORT_OP_ATTR_INTS = 2,
-  ORT_OP_ATTR_FLOAT = 3,
-  ORT_OP_ATTR_FLOATS = 4,
-  ORT_OP_ATTR_STRING = 5
-};
 
 enum ONNXTensorElementDataType {
   ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED = 0,
@@ -144,9 +121,7 @@ using ShapeInfo = OrtTensorTypeAndShapeInfo;
 
 // Status and environment
 inline constexpr Function<0, OrtStatus*(OrtErrorCode, const char* message)> CreateStatus;
-inline constexpr Function<1, OrtErrorCode(const OrtStatus*)> GetErrorCode;
 inline constexpr Function<2, const char*(const OrtStatus*)> GetErrorMessage;
-inline constexpr Function<3, OrtStatus*(OrtLoggingLevel, const char* log_id, OrtEnv**)> CreateEnv;
 inline constexpr Function<6, OrtStatus*(const OrtEnv*)> DisableTelemetryEvents;
 
 // One thread pool for all sessions of an environment
@@ -161,9 +136,6 @@ inline constexpr Function<148, OrtStatus*(OrtThreadingOptions*, int num_threads)
 inline constexpr Function<8, OrtStatus*(const OrtEnv*, const void* model, size_t num_bytes, const OrtSessionOptions*,
                                         OrtSession**)>
     CreateSessionFromArray;
-inline constexpr Function<9, OrtStatus*(OrtSession*, const OrtRunOptions*, Names inputs, const OrtValue* const*,
-                                        size_t num_inputs, Names outputs, size_t num_outputs, OrtValue**)>
-    Run;
 inline constexpr Function<30, OrtStatus*(const OrtSession*, size_t*)> SessionGetInputCount;
 inline constexpr Function<31, OrtStatus*(const OrtSession*, size_t*)> SessionGetOutputCount;
 inline constexpr Function<32, OrtStatus*(const OrtSession*, size_t*)> SessionGetOverridableInitializerCount;
@@ -182,15 +154,8 @@ inline constexpr Function<133, OrtStatus*(OrtSession*, const OrtRunOptions*, con
 // Session options
 inline constexpr Function<10, OrtStatus*(OrtSessionOptions**)> CreateSessionOptions;
 inline constexpr Function<13, OrtStatus*(OrtSessionOptions*, ExecutionMode)> SetSessionExecutionMode;
-inline constexpr Function<14, OrtStatus*(OrtSessionOptions*, const char* file_prefix)> EnableProfiling;
-inline constexpr Function<16, OrtStatus*(OrtSessionOptions*)> EnableMemPattern;
 inline constexpr Function<17, OrtStatus*(OrtSessionOptions*)> DisableMemPattern;
-inline constexpr Function<18, OrtStatus*(OrtSessionOptions*)> EnableCpuMemArena;
-inline constexpr Function<19, OrtStatus*(OrtSessionOptions*)> DisableCpuMemArena;
-inline constexpr Function<22, OrtStatus*(OrtSessionOptions*, int severity)> SetSessionLogSeverityLevel;
 inline constexpr Function<23, OrtStatus*(OrtSessionOptions*, GraphOptimizationLevel)> SetSessionGraphOptimizationLevel;
-inline constexpr Function<24, OrtStatus*(OrtSessionOptions*, int num_threads)> SetIntraOpNumThreads;
-inline constexpr Function<25, OrtStatus*(OrtSessionOptions*, int num_threads)> SetInterOpNumThreads;
 inline constexpr Function<130, OrtStatus*(OrtSessionOptions*, const char* key, const char* value)>
     AddSessionConfigEntry;
 inline constexpr Function<150, OrtStatus*(OrtSessionOptions*, const char* name, const OrtValue*)> AddInitializer;
@@ -206,8 +171,6 @@ inline constexpr Function<263, OrtStatus*(OrtCUDAProviderOptionsV2*, const char*
 
 // Run options
 inline constexpr Function<39, OrtStatus*(OrtRunOptions**)> CreateRunOptions;
-inline constexpr Function<46, OrtStatus*(OrtRunOptions*)> RunOptionsSetTerminate;
-inline constexpr Function<47, OrtStatus*(OrtRunOptions*)> RunOptionsUnsetTerminate;
 inline constexpr Function<165, OrtStatus*(OrtRunOptions*, const char* key, const char* value)> AddRunConfigEntry;
 
 // Custom operators
@@ -219,16 +182,11 @@ inline constexpr Function<28, OrtStatus*(OrtSessionOptions*, OrtCustomOpDomain*)
 inline constexpr Function<49, OrtStatus*(const OrtMemoryInfo*, void* data, size_t num_bytes, const int64_t* shape,
                                          size_t rank, ElementType, OrtValue**)>
     CreateTensorWithDataAsOrtValue;
-inline constexpr Function<50, OrtStatus*(const OrtValue*, int*)> IsTensor;
 inline constexpr Function<51, OrtStatus*(OrtValue*, void**)> GetTensorMutableData;
 inline constexpr Function<55, OrtStatus*(const OrtTypeInfo*, const ShapeInfo**)> CastTypeInfoToTensorInfo;
-inline constexpr Function<57, OrtStatus*(ShapeInfo**)> CreateTensorTypeAndShapeInfo;
-inline constexpr Function<58, OrtStatus*(ShapeInfo*, ElementType)> SetTensorElementType;
-inline constexpr Function<59, OrtStatus*(ShapeInfo*, const int64_t* dims, size_t rank)> SetDimensions;
 inline constexpr Function<60, OrtStatus*(const ShapeInfo*, ElementType*)> GetTensorElementType;
 inline constexpr Function<61, OrtStatus*(const ShapeInfo*, size_t* rank)> GetDimensionsCount;
 inline constexpr Function<62, OrtStatus*(const ShapeInfo*, int64_t* dims, size_t rank)> GetDimensions;
-inline constexpr Function<64, OrtStatus*(const ShapeInfo*, size_t*)> GetTensorShapeElementCount;
 inline constexpr Function<65, OrtStatus*(const OrtValue*, ShapeInfo**)> GetTensorTypeAndShape;
 inline constexpr Function<68, OrtStatus*(const char* name, OrtAllocatorType, int id, OrtMemType, OrtMemoryInfo**)>
     CreateMemoryInfo;
@@ -240,11 +198,6 @@ inline constexpr Function<78, OrtStatus*(OrtAllocator**)> GetAllocatorWithDefaul
 inline constexpr Function<134, OrtStatus*(OrtSession*, OrtIoBinding**)> CreateIoBinding;
 inline constexpr Function<136, OrtStatus*(OrtIoBinding*, const char* name, const OrtValue*)> BindInput;
 inline constexpr Function<137, OrtStatus*(OrtIoBinding*, const char* name, const OrtValue*)> BindOutput;
-inline constexpr Function<138, OrtStatus*(OrtIoBinding*, const char* name, const OrtMemoryInfo*)> BindOutputToDevice;
-inline constexpr Function<140, OrtStatus*(const OrtIoBinding*, OrtAllocator*, OrtValue***, size_t*)>
-    GetBoundOutputValues;
-inline constexpr Function<141, void(OrtIoBinding*)> ClearBoundInputs;
-inline constexpr Function<142, void(OrtIoBinding*)> ClearBoundOutputs;
 
 // Inside a custom operator
 inline constexpr Function<85, OrtStatus*(const OrtKernelInfo*, const char* name, float*)> KernelInfoGetAttribute_float;
@@ -264,19 +217,8 @@ inline constexpr Function<230, OrtStatus*(const OrtKernelInfo*, size_t*)> Kernel
 inline constexpr Function<231, OrtStatus*(const OrtKernelInfo*, size_t*)> KernelInfo_GetOutputCount;
 inline constexpr Function<232, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetInputName;
 inline constexpr Function<233, OrtStatus*(const OrtKernelInfo*, size_t index, char*, size_t*)> KernelInfo_GetOutputName;
-inline constexpr Function<244, OrtStatus*(const OrtKernelInfo*, char*, size_t*)> KernelInfo_GetNodeName;
 inline constexpr Function<249, OrtStatus*(const OrtKernelInfo*, size_t index, int* is_constant, const OrtValue**)>
     KernelInfoGetConstantInput_tensor;
-inline constexpr Function<267, OrtStatus*(const OrtShapeInferContext*, size_t*)> ShapeInferContext_GetInputCount;
-inline constexpr Function<268, OrtStatus*(const OrtShapeInferContext*, size_t index, ShapeInfo**)>
-    ShapeInferContext_GetInputTypeShape;
-inline constexpr Function<269, OrtStatus*(const OrtShapeInferContext*, const char* name, const OrtOpAttr**)>
-    ShapeInferContext_GetAttribute;
-inline constexpr Function<270, OrtStatus*(const OrtShapeInferContext*, size_t index, const ShapeInfo*)>
-    ShapeInferContext_SetOutputTypeShape;
-inline constexpr Function<271, OrtStatus*(ShapeInfo*, const char* names[], size_t rank)> SetSymbolicDimensions;
-inline constexpr Function<272, OrtStatus*(const OrtOpAttr*, OrtOpAttrType, void* data, size_t num_bytes, size_t*)>
-    ReadOpAttr;
 // num_batch 0: one call a unit, balanced by the pool.
 inline constexpr Function<274, OrtStatus*(const OrtKernelContext*, void (*)(void*, size_t), size_t total,
                                           size_t num_batch, void* data)>

@@ -117,6 +117,7 @@ SessionHeader Engine::load_session(const std::filesystem::path& path) {
       if (!is_finite) fail(PF_BUNDLE_CORRUPT, file.name(), ": is no session: its caches hold what are no numbers");
     }
     file.finish();
+    clearing.wait();  // it reads the sequence's table, which the tree of prefixes takes over below
   } catch (...) {
     fill_caches(sequence);  // with numbers: what was read goes back to where others write
     throw;
