@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROWS = (1, 2, 4, 8)
 OLDEST_LLVM = 19
-BLOCK_PRODUCTS = 16 * 32  # multiply-adds of a block and a row
+BRANCH = re.compile(r"\s+(?:b\.?\w+|j\w+|cbn?z\s+\w+,)\s+(\.L\w+)")
+PRODUCTS = {"sdot": 16, "smmla": 32, "smlal": 8, "smlal2": 8, "vpmaddubsw": 32}  # multiply-adds of an instruction
 ARM_CORES = ("cortex-a55", "neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2")
 # Each set's source file, the struct that has the loop, the cores whose instructions it has.
 KERNELS = {
@@ -63,19 +64,25 @@ def functions(text: str) -> dict[str, list[str]]:
 
 
 def innermost_loop(lines: list[str]) -> list[str]:
-    """The longest run of instructions from a label to a branch back to it without another label's target inside."""
+    """The longest run of instructions from a label to a branch back to it; branches inside leave the loop."""
     labels: dict[str, int] = {}
     best: list[str] = []
     for number, line in enumerate(lines):
         if label := re.match(r"(\.L\w+):", line):
             labels[label[1]] = number
-        branch = re.match(r"\s+(?:b\.?\w+|j\w+|cbn?z\s+\w+,)\s+(\.L\w+)", line)
+        branch = BRANCH.match(line)
         if branch and branch[1] in labels:
-            body = lines[labels[branch[1]] + 1 : number + 1]
-            is_inner = not any(re.match(r"\s+(?:b\.?\w+|j\w+)\s+\.L", inner) for inner in body[:-1])
-            if is_inner and len(body) > len(best):
+            first = labels[branch[1]]
+            body = lines[first + 1 : number + 1]
+            inside = [found[1] for found in map(BRANCH.match, body[:-1]) if found]
+            if not any(first <= labels.get(target, -1) for target in inside) and len(body) > len(best):
                 best = body
     return [line for line in best if re.match(r"\s+[a-z]", line)]
+
+
+def count_products(loop: list[str]) -> int:
+    """Multiply-adds of a turn of a loop, however many blocks the compiler put into one."""
+    return sum(PRODUCTS.get(line.split()[0], 0) for line in loop)
 
 
 def simulate(mca: str, triple: str, core: str, loop: list[str], num_products: int) -> Throughput:
@@ -112,7 +119,7 @@ def report(folder: Path, mca: str) -> list[dict[str, object]]:
                 loop = loop_of(text, struct, rows)
                 if not loop:
                     continue
-                found = simulate(mca, triple, core, loop, rows * BLOCK_PRODUCTS)
+                found = simulate(mca, triple, core, loop, count_products(loop))
                 results.append({"kernel": source, "core": core, "rows": rows, "instructions": len(loop),
                                 "simulated": round(found.simulated, 1), "bound": round(found.bound, 1)})  # fmt: skip
                 print(f"{source:20} {core:12} {rows} rows: {len(loop):4} instructions, "

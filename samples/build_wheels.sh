@@ -2,8 +2,8 @@
 # Builds wheels into dist/ with zig's compilers, which bring the C libraries of other systems, and checks what they need:
 #   bash samples/build_wheels.sh [x86_64] [aarch64] [macos] [windows] [cuda]    x86_64 and aarch64 where nothing is named
 # Wheels for Linux run with glibc 2.28 and newer and with every Python from 3.10; those of x86-64 and aarch64 were built
-# and run, the latter in an emulator. The steps for macOS, Windows and "cuda" (x86-64 with the GPU's kernels, by nvcc
-# and GCC) are untried as a whole; tests/platforms.sh compiles and links the library of the first two.
+# and run, the latter in an emulator; "cuda" (x86-64 with the GPU's kernels, by nvcc and GCC) was built, and run without a
+# GPU. The steps for macOS and Windows are untried as a whole; tests/platforms.sh compiles and links their library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -44,13 +44,14 @@ windows() {
   build_wheel "$windows_target" win-amd64 "$out" "${windows_cmake[@]}" "-DPILOTFISH_WINDOWS_PYTHON=$folder/python"
 }
 
-# GCC compiles here, so that the wheel is for this machine's glibc and newer; the tag says which.
+# GCC compiles here, so that the wheel is for this machine's glibc and newer; the tag says which. Its folder is its own:
+# in that of other installations its options would stay.
 cuda() {
   local raw=$root/build/raw-wheels/cuda
   rm -rf "$raw"
   command -v nvcc >/dev/null || { echo "cuda: nvcc is not on the path: install a CUDA toolkit" >&2; exit 1; }
-  CMAKE_ARGS="-DPILOTFISH_CUDA=ON -DPILOTFISH_CUDA_ARCHITECTURES=80;86;89;90;120" \
-    PATH=$tools/bin:$PATH "$tools/bin/python" -m build --wheel --no-isolation --outdir "$raw" .
+  CMAKE_ARGS="-DPILOTFISH_CUDA=ON -DPILOTFISH_CUDA_ARCHITECTURES=80;86;89;90;120" PATH=$tools/bin:$PATH \
+    "$tools/bin/python" -m build --wheel --no-isolation -Cbuild-dir=build/cuda-wheel --outdir "$raw" .
   PATH=$tools/bin:$PATH auditwheel repair --wheel-dir "$out/cuda" "$raw"/*.whl
 }
 

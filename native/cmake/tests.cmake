@@ -11,16 +11,21 @@ endforeach()
 
 target_include_directories(cuda_attention_limits_test PRIVATE cuda)
 
-# What cuda_library_test opens instead of a driver and of CUDA kernels.
-add_library(fake_cuda_driver MODULE "${pilotfish_test_folder}/fake_cuda_driver.c")
+# What ort_test opens instead of ONNX Runtime, and cuda_library_test instead of a driver and of CUDA kernels.
+foreach(fake IN ITEMS fake_ort fake_cuda_driver)
+  add_library(${fake} MODULE "${pilotfish_test_folder}/${fake}.c")
+endforeach()
 foreach(fake IN ITEMS fake_cuda_library other_cuda_library)
   add_library(${fake} MODULE "${pilotfish_test_folder}/fake_cuda_library.cpp")
   target_include_directories(${fake} PRIVATE src include)
 endforeach()
 target_compile_definitions(fake_cuda_library PRIVATE FAKE_INTERFACE=pilotfish::kCudaInterfaceVersion)
 target_compile_definitions(other_cuda_library PRIVATE FAKE_INTERFACE=0)
-set_target_properties(fake_cuda_driver fake_cuda_library other_cuda_library PROPERTIES PREFIX "")
-target_compile_definitions(cuda_library_test PRIVATE FAKE_FOLDER="${CMAKE_CURRENT_BINARY_DIR}")
+set_target_properties(fake_ort fake_cuda_driver fake_cuda_library other_cuda_library PROPERTIES PREFIX "")
+foreach(test IN ITEMS ort_test cuda_library_test)
+  target_compile_definitions(${test} PRIVATE FAKE_FOLDER="${CMAKE_CURRENT_BINARY_DIR}")
+endforeach()
+add_dependencies(ort_test fake_ort fake_cuda_driver)
 add_dependencies(cuda_library_test fake_cuda_driver fake_cuda_library other_cuda_library)
 
 # The header as a C program sees it, against the shared library and its exported symbols.

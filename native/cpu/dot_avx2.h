@@ -30,9 +30,10 @@ inline void settle(__m256i& sum) { asm("" : "+x"(sum)); }
 template <int kRows>
 using HalfSums = __m256i[2][kRows];
 
-// `words` are sums of 16 bits; each broadcast activation serves both halves.
+// `words` are sums of 16 bits; each broadcast activation serves both halves. Clang makes calls of these from 2 rows on
+// where it may, with the sums in memory.
 template <int kRows>
-inline void dot_int4(const std::byte* block, const int32_t* quads, HalfSums<kRows>& words) {
+[[gnu::always_inline]] inline void dot_int4(const std::byte* block, const int32_t* quads, HalfSums<kRows>& words) {
   const __m256i nibble = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
@@ -61,7 +62,7 @@ inline void dot_int4(const std::byte* block, const int32_t* quads, HalfSums<kRow
 
 // The same for int8, with the zero point removed: no start value is needed.
 template <int kRows>
-inline void dot_int8(const std::byte* block, const int32_t* quads, HalfSums<kRows>& dots) {
+[[gnu::always_inline]] inline void dot_int8(const std::byte* block, const int32_t* quads, HalfSums<kRows>& dots) {
 #pragma GCC unroll 8
   for (int q = 0; q < 8; ++q) {
     const __m256i zero_point = _mm256_set1_epi8(-128);
@@ -89,7 +90,8 @@ inline __m256 load_eight_halves(const std::byte* from) {
 // Adds one block to the sums [kRows, 16 outputs], which stay in memory: there are no registers left for them. `scales`
 // are the block's.
 template <WeightFormat kFormat, int kRows>
-inline void add_block(const std::byte* block, const std::byte* scales, const std::byte* panel, float* sums) {
+[[gnu::always_inline]] inline void add_block(const std::byte* block, const std::byte* scales, const std::byte* panel,
+                                             float* sums) {
   const auto quads = reinterpret_cast<const int32_t*>(panel);
   const auto row_scales = reinterpret_cast<const float*>(panel + kRows * kBlockColumns);
   const auto starts = reinterpret_cast<const int32_t*>(row_scales + kRows);

@@ -52,9 +52,11 @@ inline void add_products(__m512i& sums, __m512i weights, const int32_t& quad) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights), "m"(quad));
 }
 
-// Adds kCount rows' block to their totals, their chains of dpbusd interleaved.
+// Adds kCount rows' block to their totals, their chains of dpbusd interleaved. Clang makes a call of it from 8 rows on
+// where it may, with weights and totals in memory: 6 % of the time of a prompt.
 template <int kRows, int kFirst, int kCount, bool kIsAsym>
-inline void add_rows(const BlockWeights& weights, __m512 scale, __m512 offset, const std::byte* panel, __m512* totals) {
+[[gnu::always_inline]] inline void add_rows(const BlockWeights& weights, __m512 scale, __m512 offset,
+                                            const std::byte* panel, __m512* totals) {
   const auto quads = reinterpret_cast<const int32_t*>(panel) + kFirst * 8;
   const auto row_scales = reinterpret_cast<const float*>(panel + kRows * kBlockColumns) + kFirst;
   const auto starts = reinterpret_cast<const int32_t*>(row_scales + kRows);
@@ -77,8 +79,8 @@ inline void add_rows(const BlockWeights& weights, __m512 scale, __m512 offset, c
 }
 
 template <int kRows, bool kIsAsym, int kFirst = 0>
-inline void add_block(const BlockWeights& weights, __m512 scale, __m512 offset, const std::byte* panel,
-                      __m512* totals) {
+[[gnu::always_inline]] inline void add_block(const BlockWeights& weights, __m512 scale, __m512 offset,
+                                             const std::byte* panel, __m512* totals) {
   constexpr int kCount = kRows - kFirst < kRowsInFlight ? kRows - kFirst : kRowsInFlight;
   add_rows<kRows, kFirst, kCount, kIsAsym>(weights, scale, offset, panel, totals);
   if constexpr (kFirst + kCount < kRows) {

@@ -1,5 +1,6 @@
 // Integer dot products of a weight tile with a panel, for the sets of NEON: half of a tile's outputs at a time, whose
 // weights of a block stay in 16 registers while the panel's rows pass by. How a row is multiplied is each set's own.
+// What holds those registers is always inlined: clang makes calls of it otherwise, with the weights in memory.
 #pragma once
 
 #include "linear_kernels.h"
@@ -16,7 +17,7 @@ struct HalfWeights {
 
 // `order` takes two quads as they were loaded and puts them into the order that the set multiplies.
 template <WeightFormat kFormat, class Order>
-inline HalfWeights load_half(const std::byte* block, int half, const Order& order) {
+[[gnu::always_inline]] inline HalfWeights load_half(const std::byte* block, int half, const Order& order) {
   constexpr bool kIsInt8 = kFormat == WeightFormat::kInt8;
   HalfWeights weights;
 #pragma GCC unroll 4
@@ -61,17 +62,27 @@ struct HalfTotals {
   float32x4_t offsets[2];  // int4_asym
   float* sums;             // [kRows, 16], at the half's first output
 
-  void add(int row, int32x4_t low, int32x4_t high) const {
-    const int32x4_t dots[2] = {low, high};
+  // Rows [first, first + kCount) with their dot products of 8 outputs. All is read before anything is written: the
+  // compiler cannot know that these are other places.
+  template <int kCount>
+  [[gnu::always_inline]] void add(int first, const int32x4_t (&dots)[kCount][2]) const {
+    float32x4_t totals[kCount][2];
+#pragma GCC unroll 4
+    for (int row = 0; row < kCount; ++row) {
 #pragma GCC unroll 2
-    for (int part = 0; part < 2; ++part) {
-      float* const at = sums + row * kLanes + 4 * part;
-      const float32x4_t factor = vmulq_n_f32(scales[part], panel.scales()[row]);
-      float32x4_t total = vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(dots[part]), factor);
-      if constexpr (kFormat == WeightFormat::kInt4Asym) {
-        total = vfmaq_n_f32(total, offsets[part], panel.offsets()[row]);
+      for (int part = 0; part < 2; ++part) {
+        const float32x4_t factor = vmulq_n_f32(scales[part], panel.scales()[first + row]);
+        const float32x4_t before = vld1q_f32(sums + (first + row) * kLanes + 4 * part);
+        totals[row][part] = vfmaq_f32(before, vcvtq_f32_s32(dots[row][part]), factor);
+        if constexpr (kFormat == WeightFormat::kInt4Asym) {
+          totals[row][part] = vfmaq_n_f32(totals[row][part], offsets[part], panel.offsets()[first + row]);
+        }
       }
-      vst1q_f32(at, total);
+    }
+#pragma GCC unroll 4
+    for (int row = 0; row < kCount; ++row) {
+#pragma GCC unroll 2
+      for (int part = 0; part < 2; ++part) vst1q_f32(sums + (first + row) * kLanes + 4 * part, totals[row][part]);
     }
   }
 };

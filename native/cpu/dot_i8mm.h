@@ -36,7 +36,8 @@ struct PairSums {
   int32x4_t second_row() const { return vuzp2q_s32(outputs[0], outputs[1]); }
 };
 
-inline PairSums dot_outputs(const HalfWeights& weights, int part, const RowPair& rows, int32x4_t start) {
+[[gnu::always_inline]] inline PairSums dot_outputs(const HalfWeights& weights, int part, const RowPair& rows,
+                                                   int32x4_t start) {
   PairSums sums{{start, start}};
 #pragma GCC unroll 4
   for (int step = 0; step < 4; ++step) {
@@ -49,7 +50,8 @@ inline PairSums dot_outputs(const HalfWeights& weights, int part, const RowPair&
 template <WeightFormat kFormat, int kRows>
 struct DotInteger {
   static void run(const std::byte* tile, int64_t num_groups, const std::byte* panel, float* sums) {
-    const auto add_half = [](const std::byte* block, int half, const HalfTotals<kFormat, kRows>& totals) {
+    const auto add_half = [](const std::byte* block, int half,
+                             const HalfTotals<kFormat, kRows>& totals) __attribute__((always_inline)) {
       const HalfWeights weights = load_half<kFormat>(block, half, pair_outputs);
 #pragma GCC unroll 4
       for (int row = 0; row < kRows; row += 2) {
@@ -59,8 +61,13 @@ struct DotInteger {
                                    totals.panel.start(other)};
         const int32x4_t start = vld1q_s32(starts);
         const PairSums low = dot_outputs(weights, 0, rows, start), high = dot_outputs(weights, 1, rows, start);
-        totals.add(row, low.first_row(), high.first_row());
-        if (other != row) totals.add(other, low.second_row(), high.second_row());
+        const int32x4_t dots[2][2] = {{low.first_row(), high.first_row()}, {low.second_row(), high.second_row()}};
+        if (other != row) {
+          totals.add(row, dots);
+        } else {
+          const int32x4_t alone[1][2] = {{dots[0][0], dots[0][1]}};
+          totals.add(row, alone);
+        }
       }
     };
     for_half_blocks<kFormat, kRows>(tile, num_groups, panel, sums, add_half);

@@ -13,7 +13,8 @@ inline void add_products(int16x8_t (&words)[2], int8x16_t weights, int8x16_t qua
 }
 
 template <WeightFormat kFormat>
-inline int32x4_t dot_outputs(const HalfWeights& weights, int part, const int8_t* activations, int32_t start) {
+[[gnu::always_inline]] inline int32x4_t dot_outputs(const HalfWeights& weights, int part, const int8_t* activations,
+                                                    int32_t start) {
   constexpr int kQuadsInWords = kFormat == WeightFormat::kInt8 ? 2 : 8;
   int32x4_t sums[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
 #pragma GCC unroll 4
@@ -33,14 +34,16 @@ inline int32x4_t dot_outputs(const HalfWeights& weights, int part, const int8_t*
 template <WeightFormat kFormat, int kRows>
 struct DotInteger {
   static void run(const std::byte* tile, int64_t num_groups, const std::byte* panel, float* sums) {
-    const auto add_half = [](const std::byte* block, int half, const HalfTotals<kFormat, kRows>& totals) {
+    const auto add_half = [](const std::byte* block, int half,
+                             const HalfTotals<kFormat, kRows>& totals) __attribute__((always_inline)) {
       const HalfWeights weights = load_half<kFormat>(block, half, [](uint8x16_t&, uint8x16_t&) {});
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
         const int8_t* const activations = totals.panel.activations(row);
         const int32_t start = totals.panel.start(row);
-        totals.add(row, dot_outputs<kFormat>(weights, 0, activations, start),
-                   dot_outputs<kFormat>(weights, 1, activations, start));
+        const int32x4_t dots[1][2] = {{dot_outputs<kFormat>(weights, 0, activations, start),
+                                       dot_outputs<kFormat>(weights, 1, activations, start)}};
+        totals.add(row, dots);
       }
     };
     for_half_blocks<kFormat, kRows>(tile, num_groups, panel, sums, add_half);

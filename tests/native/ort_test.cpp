@@ -1,5 +1,4 @@
-// What ONNX Runtime reports is told apart, and a library that is none is
-// refused.
+// What ONNX Runtime reports is told apart, and a library that is none or is too old is refused.
 #include "model/ort.h"
 
 #include "check.h"
@@ -25,5 +24,9 @@ int main() {
   CHECK_EQ(ort_failure("CUDA failure 700: an illegal memory access was encountered"), pf_status{PF_CUDA_FAILED});
   CHECK_EQ(ort_failure("Protobuf parsing failed."), pf_status{PF_ORT_FAILED});
   CHECK_ERROR(PF_ORT_MISSING, "/nowhere/libonnxruntime.so", pilotfish::Ort::open("/nowhere/libonnxruntime.so"));
+  CHECK_ERROR(PF_ORT_MISSING, "it has no OrtGetApiBase", pilotfish::Ort::open(FAKE_FOLDER "/fake_cuda_driver.so"));
+  CHECK_ERROR(PF_ORT_VERSION, "is ONNX Runtime 1.16.3; pilotfish needs 1.22 or newer: pip install -U onnxruntime",
+              pilotfish::Ort::open(FAKE_FOLDER "/fake_ort.so"));
+  CHECK_EQ(pilotfish::Ort::version(FAKE_FOLDER "/fake_ort.so"), std::string("1.16.3"));
   return check::result();
 }
