@@ -173,8 +173,10 @@ class EngineInfo:
     program_bytes: int
     """Of the process beside the library: Python, and what else it has loaded; 0 on a GPU."""
     target_streamed_bytes: int
-    """Of the target's weights that a GPU has no room for: they stay in page-locked host memory and come to the GPU in
-    every pass; not in ``total_bytes``. ``target_weight_bytes`` has the room that they pass through."""
+    """Of the target's weights that there is no room for; not in ``total_bytes``. On a GPU they stay in page-locked host
+    memory and come to the GPU in every pass, through room that ``target_weight_bytes`` has. On the CPU passes read them
+    from the mapped file, whose pages the system keeps where it has memory for them; the file must not be changed then
+    while the engine is open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ class Engine:
             bundle: the folder that ``pilotfish export`` wrote.
             device: "cpu", "cuda" or, to choose one of several GPUs, "cuda:1".
             threads: threads of a pass; None takes one a physical core, and no more than a CPU quota allows.
-            memory_budget: bytes for everything, as 6442450944 or "6GiB"; None sets no limit.
+            memory_budget: bytes for everything, as 6442450944 or "6GiB"; None: what this process may have, or, on
+                a GPU, what is free there. Weights of the target that do not fit stay outside of it (docs/python.md).
             max_context: tokens of prompt and output together; None takes the model's limit, at most 4096.
             max_draft_tokens: largest num_draft_tokens a generation may ask for.
             num_sequences: generations that may be open at once, each with max_context tokens. Up to 16 share passes.

@@ -14,6 +14,7 @@ set(pilotfish_engine_sources
   src/base/x86_features.cpp
   ${pilotfish_platform_sources}
   src/bundle/bundle_files.cpp
+  src/bundle/weight_bytes.cpp
   src/bundle/weights_file.cpp
   src/bundle/protobuf.cpp
   src/bundle/graph_reader.cpp

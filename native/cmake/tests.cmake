@@ -11,6 +11,14 @@ endforeach()
 
 target_include_directories(cuda_attention_limits_test PRIVATE cuda)
 
+# Of the CUDA library, over a runtime that the test has itself.
+add_executable(streamed_weights_test "${pilotfish_test_folder}/streamed_weights_test.cpp"
+               cuda/operators/streamed_weights.cpp)
+target_include_directories(streamed_weights_test BEFORE PRIVATE "${pilotfish_test_folder}/fake_cuda")
+target_include_directories(streamed_weights_test PRIVATE cuda)
+target_link_libraries(streamed_weights_test PRIVATE pilotfish_objects)
+add_test(NAME streamed_weights_test COMMAND streamed_weights_test)
+
 # What ort_test opens instead of ONNX Runtime, and cuda_library_test instead of a driver and of CUDA kernels.
 foreach(fake IN ITEMS fake_ort fake_cuda_driver)
   add_library(${fake} MODULE "${pilotfish_test_folder}/${fake}.c")

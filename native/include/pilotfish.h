@@ -158,7 +158,9 @@ typedef struct {
   int32_t prefill_chunk; /* prompt rows a pass, at most PF_MOST_PREFILL_CHUNK; 0: 256, on a GPU 512, down to 64 if the
                             budget asks */
   int32_t num_sequences; /* requests that may be open at once, each with max_context tokens */
-  uint64_t memory_budget_bytes;   /* 0: no limit */
+  /* 0: what the process may have, the machine's memory or that of its control group. On a GPU of the GPU's memory;
+   * 0: what is free there. */
+  uint64_t memory_budget_bytes;
   int32_t calibration;            /* pf_calibration */
   const char* calibration_folder; /* made if need be; NULL: costs are kept nowhere, and measured at each load */
   /* The last tokens of a sequence that the draft model sees at most, PF_LEAST_DRAFT_WINDOW or more: where it would see
@@ -205,8 +207,10 @@ typedef struct {
   uint64_t free_device_memory; /* bytes of the GPU before anything was loaded; 0: no GPU was asked for, or found */
   int32_t prefill_chunk;
   uint64_t program_bytes; /* as in the options; on a GPU, whose memory the plan is about then, 0 */
-  /* Of the target's weights that a GPU has no room for: they stay in host memory, page-locked, and come to the GPU in
-   * every pass. They are not in total_bytes; target_weight_bytes has the room that they pass through. */
+  /* Of the target's weights that there is no room for; they are not in total_bytes. On a GPU they stay in host memory,
+   * page-locked, and come to the GPU in every pass; target_weight_bytes has the room that they pass through. On the CPU
+   * passes read them from the mapped file, whose pages the system keeps where it has memory for them: the file must not
+   * be changed then while the engine is open. */
   uint64_t target_streamed_bytes;
 } pf_engine_info;
 

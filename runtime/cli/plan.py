@@ -30,17 +30,18 @@ def plan(
 ) -> None:
     """Show the memory a bundle needs, and what context fits.
 
-    A budget, or what is free on a GPU, limits the context, and on a GPU weights that fit nowhere else are streamed from
-    host memory. Nothing is loaded.
+    A budget, what is free on a GPU, or what this process may have limits the context; weights that have no room even so
+    are streamed from host memory to a GPU, or mapped from the bundle's file. Nothing is loaded.
     """
     try:
         info = memory_plan(
             bundle, device=device, memory_budget=memory_budget, max_context=max_context, acceptance=acceptance
         )
     except BudgetTooSmallError:
-        _show(bundle, memory_plan(bundle, device=device, max_context=max_context, acceptance=acceptance))
+        whole = memory_plan(bundle, device=device, max_context=max_context, acceptance=acceptance)
+        _show(bundle, whole, on_cpu=device == "cpu")
         raise
-    _show(bundle, info)
+    _show(bundle, info, on_cpu=device == "cpu")
     if info.free_device_memory:
         show(f"free on {device}: {format_bytes(info.free_device_memory)}")
     elif device != "cpu":
@@ -48,11 +49,16 @@ def plan(
     write_json(json_file, dataclasses.asdict(info))
 
 
-def _show(bundle: str, info: EngineInfo) -> None:
+def _show(bundle: str, info: EngineInfo, *, on_cpu: bool) -> None:
     rows = [(name, format_bytes(size)) for name, field in _PARTS.items() if (size := getattr(info, field))]
     out().print(table(bundle, ("part", "memory"), rows))
     show(f"context: {info.max_context} tokens in {info.num_blocks} blocks of {info.block_size}")
     show(f"prompts: in passes of at most {info.prefill_chunk} tokens")
     if info.target_streamed_bytes:
-        streamed = format_bytes(info.target_streamed_bytes)
-        show(f"streamed: {streamed} of the target's weights stay in host memory and come to the GPU in every pass")
+        show(_of_streamed(format_bytes(info.target_streamed_bytes), on_cpu=on_cpu))
+
+
+def _of_streamed(size: str, *, on_cpu: bool) -> str:
+    if on_cpu:
+        return f"mapped: {size} of the target's weights stay in the bundle's file, and passes read them from there"
+    return f"streamed: {size} of the target's weights stay in host memory and come to the GPU in every pass"

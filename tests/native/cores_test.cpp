@@ -7,14 +7,17 @@
 #include <optional>
 #include <string>
 
+#include "base/platform/memory.h"
 #include "base/platform/processor.h"
 #include "check.h"
 
 namespace {
 
 using pilotfish::platform::cpu_quota;
+using pilotfish::platform::memory_limit;
 
-// A file system in a folder of its own, with the files of /proc and /sys that a quota is read from.
+// A file system in a folder of its own, with the files of /proc and /sys that a
+// quota is read from.
 class FakeRoot {
  public:
   explicit FakeRoot(const std::string& groups)
@@ -31,6 +34,7 @@ class FakeRoot {
     return *this;
   }
   std::optional<double> quota() const { return cpu_quota(path_); }
+  uint64_t memory() const { return memory_limit(path_); }
 
  private:
   std::filesystem::path path_;
@@ -43,7 +47,8 @@ void test_version_2() {
   CHECK_EQ(root.quota().has_value(), false);
   root.write("sys/fs/cgroup/user/app/cpu.max", "250000 100000\n");
   CHECK_EQ(root.quota().value_or(-1), 2.5);
-  root.write("sys/fs/cgroup/user/cpu.max", "150000 100000\n");  // the group above allows less
+  root.write("sys/fs/cgroup/user/cpu.max",
+             "150000 100000\n");  // the group above allows less
   CHECK_EQ(root.quota().value_or(-1), 1.5);
 }
 
@@ -56,7 +61,8 @@ void test_version_1() {
   CHECK_EQ(root.quota().value_or(-1), 0.5);
 }
 
-// A container sees its own group as the root of the hierarchy, while /proc names it as the host does.
+// A container sees its own group as the root of the hierarchy, while /proc
+// names it as the host does.
 void test_container() {
   FakeRoot root("3:cpu,cpuacct:/docker/0123\n0::/docker/0123\n");
   root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n").write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
@@ -71,9 +77,31 @@ void test_odd_files() {
   }
 }
 
+// The smallest limit counts, and no group allows more than the machine has.
+void test_memory() {
+  const uint64_t machine = FakeRoot("").memory();
+  CHECK(machine > uint64_t{64} << 20);
+  FakeRoot newer("0::/user/app\n");
+  newer.write("sys/fs/cgroup/user/app/memory.max", "max\n");
+  CHECK_EQ(newer.memory(), machine);
+  newer.write("sys/fs/cgroup/user/app/memory.max", "50000000\n");
+  CHECK_EQ(newer.memory(), uint64_t{50000000});
+  newer.write("sys/fs/cgroup/user/memory.max", "40000000\n");
+  CHECK_EQ(newer.memory(), uint64_t{40000000});
+  FakeRoot older("5:cpuset:/\n4:memory:/app\n0::/\n");
+  older.write("sys/fs/cgroup/memory/app/memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK_EQ(older.memory(), machine);
+  older.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "30000000\n");
+  CHECK_EQ(older.memory(), uint64_t{30000000});
+  for (const char* text : {"", "nonsense\n", "0\n", "-1\n"}) {
+    CHECK_EQ(older.write("sys/fs/cgroup/memory/memory.limit_in_bytes", text).memory(), machine);
+  }
+}
+
 }  // namespace
 
 int main() {
+  test_memory();
   test_version_2();
   test_version_1();
   test_container();

@@ -1,5 +1,5 @@
-// Which weights are streamed to a GPU that has no room for all, and the plan of
-// its memory then.
+// Which weights are streamed where an engine has no room for all, to a GPU or
+// from the file, and the plan of its memory then.
 #include "memory/weight_streaming.h"
 
 #include <algorithm>
@@ -69,30 +69,31 @@ uint64_t sum_of_parts(const pf_engine_info& plan) {
 
 void test_only_linears_of_layers_are_streamed() {
   const Manifest manifest = seven_billion();
-  const StreamedChoice all = stream_all(manifest.target);
+  const StreamedChoice all = stream_all(manifest.target, StreamedFrom::kHost);
   CHECK_EQ(all.tensors.size(), size_t{4 * kLayers});
   for (const TensorEntry* tensor : all.tensors) CHECK(tensor->name.starts_with("layers."));
   const uint64_t largest = uint64_t{22016} / 16 * (4096 / 64) * 576;
   CHECK(all.slot_bytes >= largest && all.slot_bytes < largest + kMiB);
   // What remains on the device: the ends, the norms, and the two slots.
   const uint64_t ends = 2 * uint64_t{32000} / 16 * (4096 / 64) * 1088;
-  CHECK(all.device_bytes >= ends + 2 * largest);
-  CHECK(all.device_bytes < ends + 2 * largest + 12 * kMiB);
+  CHECK(all.resident_bytes >= ends + 2 * largest);
+  CHECK(all.resident_bytes < ends + 2 * largest + 12 * kMiB);
 }
 
 void test_a_choice_is_the_least_that_fits_and_found_again() {
   const Manifest manifest = seven_billion();
-  const uint64_t whole = cuda_weight_bytes(manifest.target), least = stream_all(manifest.target).device_bytes;
+  const uint64_t whole = cuda_weight_bytes(manifest.target),
+                 least = stream_all(manifest.target, StreamedFrom::kHost).resident_bytes;
   for (const uint64_t most : {whole - 1, whole * 3 / 4, whole / 2, least}) {
-    const StreamedChoice choice = choose_streamed(manifest.target, most);
-    CHECK(choice.device_bytes <= most);
-    CHECK(choice.host_bytes + choice.device_bytes >= whole);
-    if (most > least) CHECK(choice.device_bytes + 2 * choice.slot_bytes > most);
-    const StreamedChoice again = choose_streamed(manifest.target, choice.device_bytes);
+    const StreamedChoice choice = choose_streamed(manifest.target, most, StreamedFrom::kHost);
+    CHECK(choice.resident_bytes <= most);
+    CHECK(choice.streamed_bytes + choice.resident_bytes >= whole);
+    if (most > least) CHECK(choice.resident_bytes + 2 * choice.slot_bytes > most);
+    const StreamedChoice again = choose_streamed(manifest.target, choice.resident_bytes, StreamedFrom::kHost);
     CHECK(again.tensors == choice.tensors);
   }
   // Half of them are every other one.
-  const StreamedChoice half = choose_streamed(manifest.target, whole / 2);
+  const StreamedChoice half = choose_streamed(manifest.target, whole / 2, StreamedFrom::kHost);
   const auto in_first_half = std::ranges::count_if(half.tensors, [&](const TensorEntry* tensor) {
     return tensor->offset < manifest.target.tensors[1 + 5 * kLayers / 2].offset;
   });
@@ -126,7 +127,8 @@ void test_a_budget_of_half_the_weights() {
   CHECK(plan.activation_bytes > whole.activation_bytes);  // copies in recorded passes
   CHECK(describe(plan).find("streamed weights") != std::string::npos);
   CHECK(describe(whole).find("streamed weights") == std::string::npos);
-  CHECK_EQ(choose_streamed(manifest.target, plan.target_weight_bytes).host_bytes, plan.target_streamed_bytes);
+  CHECK_EQ(choose_streamed(manifest.target, plan.target_weight_bytes, StreamedFrom::kHost).streamed_bytes,
+           plan.target_streamed_bytes);
 }
 
 void test_what_is_free_on_a_card_streams_too() {
@@ -145,12 +147,74 @@ void test_what_does_not_fit_even_so_is_refused() {
   CHECK_ERROR(PF_OUT_OF_MEMORY, "streamed weights", plan_memory(manifest, options_with(0), &full));
 }
 
-// On the CPU memory is one, and a budget refuses as before.
-void test_the_cpu_streams_nothing() {
+// Page-locked memory is the host's.
+void test_what_the_host_has_no_room_for_is_refused() {
   const Manifest manifest = seven_billion();
-  pf_engine_options options = options_with(512 * kMiB);
+  const CudaDeviceInfo card{"Card", 13000, 90, 132, uint64_t{1} << 33, uint64_t{2500} << 20};
+  const uint64_t streamed = plan_memory(manifest, options_with(0, 256), &card).target_streamed_bytes;
+  CHECK_EQ(plan_memory(manifest, options_with(0, 256), &card, streamed).target_streamed_bytes, streamed);
+  CHECK_ERROR(PF_OUT_OF_MEMORY, std::to_string(streamed / kMiB) + " MiB of weights are to stay in page-locked host",
+              plan_memory(manifest, options_with(0, 256), &card, streamed - 1));
+}
+
+pf_engine_options cpu_options(uint64_t budget, int32_t max_context) {
+  pf_engine_options options = options_with(budget, max_context);
   options.device = PF_DEVICE_CPU;
-  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is 536870912", plan_memory(manifest, options));
+  options.prefill_chunk = 256;  // or it would shrink first
+  return options;
+}
+
+// On the CPU any packed weight may stay in the file.
+void test_the_cpu_maps_what_a_budget_has_no_room_for() {
+  const Manifest manifest = seven_billion();
+  const pf_engine_info whole = plan_memory(manifest, cpu_options(0, 1024));
+  CHECK_EQ(whole.target_streamed_bytes, uint64_t{0});
+  for (const uint64_t missing : {uint64_t{1}, whole.target_weight_bytes / 2, whole.target_weight_bytes * 9 / 10}) {
+    const uint64_t budget = whole.total_bytes - missing;
+    const pf_engine_info plan = plan_memory(manifest, cpu_options(budget, 1024));
+    CHECK(plan.total_bytes <= budget && plan.total_bytes + 150 * kMiB > budget);
+    CHECK_EQ(plan.total_bytes, sum_of_parts(plan));
+    CHECK(plan.target_streamed_bytes + plan.target_weight_bytes >= manifest.target.weights.num_bytes);
+    CHECK_EQ(plan.activation_bytes, whole.activation_bytes);
+    CHECK(describe(plan).find("streamed weights") != std::string::npos);
+    const StreamedChoice choice = choose_streamed(manifest.target, plan.target_weight_bytes, StreamedFrom::kFile);
+    CHECK_EQ(choice.streamed_bytes, plan.target_streamed_bytes);
+    CHECK_EQ(choice.resident_bytes, plan.target_weight_bytes);
+  }
+  const StreamedChoice all = stream_all(manifest.target, StreamedFrom::kFile);
+  CHECK_EQ(all.tensors.size(), size_t{4 * kLayers + 2});
+  CHECK(all.resident_bytes <= 2 * kMiB);  // the norms
+  // What does not fit even so.
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "streamed weights", plan_memory(manifest, cpu_options(128 * kMiB, 1024)));
+}
+
+// Without a budget what the process may have counts, and with one the smaller
+// of both.
+void test_the_cpu_maps_what_the_machine_has_no_room_for() {
+  const Manifest manifest = seven_billion();
+  const pf_engine_info whole = plan_memory(manifest, cpu_options(0, 1024));
+  CHECK_EQ(plan_memory(manifest, cpu_options(0, 1024), nullptr, whole.total_bytes).target_streamed_bytes, uint64_t{0});
+  const uint64_t machine = whole.total_bytes / 2;
+  for (const uint64_t budget : {uint64_t{0}, machine + 1, 4 * whole.total_bytes}) {
+    const pf_engine_info plan = plan_memory(manifest, cpu_options(budget, 1024), nullptr, machine);
+    CHECK(plan.total_bytes <= machine && plan.target_streamed_bytes > 0);
+  }
+  const pf_engine_info less = plan_memory(manifest, cpu_options(machine / 2, 1024), nullptr, machine);
+  CHECK(less.total_bytes <= machine / 2);
+  CHECK_ERROR(PF_OUT_OF_MEMORY,
+              "this process may have 128 MiB of memory, but 1 sequence(s) of 1024 "
+              "tokens need",
+              plan_memory(manifest, cpu_options(0, 1024), nullptr, 128 * kMiB));
+  CHECK_ERROR(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is 134217728",
+              plan_memory(manifest, cpu_options(128 * kMiB, 1024), nullptr, machine));
+}
+
+// Tensors of a manifest may lie on one another.
+void test_tensors_that_overlap_do_not_wrap_around() {
+  Manifest manifest = seven_billion();
+  for (TensorEntry& tensor : manifest.target.tensors) tensor.offset = 0;
+  manifest.target.weights.num_bytes = manifest.target.tensors.front().num_bytes;
+  CHECK_EQ(stream_all(manifest.target, StreamedFrom::kFile).resident_bytes, uint64_t{0});
 }
 
 }  // namespace
@@ -162,6 +226,9 @@ int main() {
   test_a_budget_of_half_the_weights();
   test_what_is_free_on_a_card_streams_too();
   test_what_does_not_fit_even_so_is_refused();
-  test_the_cpu_streams_nothing();
+  test_what_the_host_has_no_room_for_is_refused();
+  test_the_cpu_maps_what_a_budget_has_no_room_for();
+  test_the_cpu_maps_what_the_machine_has_no_room_for();
+  test_tensors_that_overlap_do_not_wrap_around();
   return check::result();
 }

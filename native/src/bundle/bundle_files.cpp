@@ -15,8 +15,6 @@ using platform::File;
 using platform::text_of_path;
 using FileType = std::filesystem::file_type;
 
-constexpr size_t kReadBytes = size_t{1} << 20;  // still in the second-level cache when it is hashed
-
 void check(const std::error_code& error, const std::filesystem::path& path) {
   if (error) fail(PF_FILE_MISSING, text_of_path(path), ": ", error.message());
 }
@@ -96,6 +94,13 @@ void BundleFile::read_exactly(std::byte* data, size_t num_bytes) const {
   }
 }
 
+std::byte* BundleFile::map() const {
+  std::error_code error;
+  void* const bytes = file_.map(num_bytes_, error);
+  check(error, path_);
+  return static_cast<std::byte*>(bytes);
+}
+
 std::filesystem::path resolved_file(const std::filesystem::path& folder, const std::string& name) {
   return std::filesystem::canonical(resolve(folder / platform::path_of_text(name)));
 }
@@ -111,7 +116,7 @@ void read_and_hash(const BundleFile& file, const FileEntry& entry, Hashes hashes
                    const std::function<std::byte*(uint64_t)>& place) {
   Sha256 hash;
   for (uint64_t done = 0; done < entry.num_bytes;) {
-    const size_t count = std::min<uint64_t>(kReadBytes, entry.num_bytes - done);
+    const size_t count = std::min<uint64_t>(kMostPieceBytes, entry.num_bytes - done);
     std::byte* const data = place(done);
     file.read_exactly(data, count);
     if (hashes == Hashes::kCompared) hash.update(data, count);
@@ -128,7 +133,7 @@ void check_file(const BundleSource& source, const FileEntry& entry) {
   const BundleFile file(source.folder, entry.file);
   check_size(file, entry);
   if (source.hashes == Hashes::kIgnored) return;
-  std::vector<std::byte> buffer(std::min<uint64_t>(kReadBytes, entry.num_bytes));
+  std::vector<std::byte> buffer(std::min<uint64_t>(kMostPieceBytes, entry.num_bytes));
   read_and_hash(file, entry, source.hashes, [&](uint64_t) { return buffer.data(); });
 }
 

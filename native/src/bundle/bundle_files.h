@@ -25,6 +25,8 @@ class BundleFile {
   uint64_t num_bytes() const noexcept { return num_bytes_; }
   // Reads num_bytes, unless the file ends or cannot be read.
   void read_exactly(std::byte* data, size_t num_bytes) const;
+  // All of it as memory to be read (platform::File::map), which platform::unmap_file() ends. Throws PF_FILE_MISSING.
+  std::byte* map() const;
 
  private:
   const std::filesystem::path path_;
@@ -46,8 +48,11 @@ struct BundleSource {
 
 // Throws PF_BUNDLE_CORRUPT with the expected and the found size.
 void check_size(const BundleFile& file, const FileEntry& entry);
-// Reads the file, which has the entry's size, in pieces of at most 1 MiB: `place` says where the one that begins at an
-// offset goes, and may throw to end the reading. Throws PF_BUNDLE_CORRUPT with the expected and the found hash.
+// Still in the second-level cache when it is hashed.
+inline constexpr size_t kMostPieceBytes = size_t{1} << 20;
+// Reads the file, which has the entry's size, in pieces of at most kMostPieceBytes: `place` says where the one that
+// begins at an offset goes, and may throw to end the reading. Throws PF_BUNDLE_CORRUPT with the expected and the found
+// hash.
 void read_and_hash(const BundleFile& file, const FileEntry& entry, Hashes hashes,
                    const std::function<std::byte*(uint64_t offset)>& place);
 // Compares a file with its entry. Throws what BundleFile and the two above throw; so do the others.

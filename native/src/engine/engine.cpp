@@ -7,6 +7,7 @@
 
 #include "base/cores.h"
 #include "base/pass_limits.h"
+#include "base/platform/memory.h"
 #include "base/platform/text.h"
 #include "base/status.h"
 #include "device/cuda_library.h"
@@ -38,9 +39,10 @@ std::shared_ptr<CudaDevice> open_device(const pf_engine_options& options) {
 
 pf_engine_info plan_on(const std::shared_ptr<CudaDevice>& device, const Manifest& manifest,
                        const pf_engine_options& options) {
-  if (!device) return plan_memory(manifest, options);
+  const uint64_t host_bytes = platform::memory_limit();
+  if (!device) return plan_memory(manifest, options, nullptr, host_bytes);
   const CudaDeviceInfo found = device->info();
-  return plan_memory(manifest, options, &found);
+  return plan_memory(manifest, options, &found, host_bytes);
 }
 
 // With what the plan decided.

@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/pass_limits.h"
+#include "base/platform/pages.h"
 #include "bundle/bundle_files.h"
 #include "bundle/weights_file.h"
 #include "draft/make_head_drafter.h"
 #include "engine/engine.h"
 #include "engine/load_progress.h"
+#include "memory/weight_streaming.h"
 
 namespace pilotfish {
 namespace {
@@ -31,7 +35,8 @@ LoadLimits limits_of(const Manifest& manifest, const pf_engine_options& options,
   limits.target.max_rows = std::max(alone.max_rows, limits.target.max_outputs);
   limits.target.max_seqs = max_together(options);
   limits.target.max_hidden = max_hidden_rows(manifest, options);
-  limits.target.most_weight_bytes = plan.target_streamed_bytes > 0 ? plan.target_weight_bytes : 0;
+  const bool streams_to_device = options.device == PF_DEVICE_CUDA && plan.target_streamed_bytes > 0;
+  limits.target.most_weight_bytes = streams_to_device ? plan.target_weight_bytes : 0;
   limits.drafting.max_outputs = max_drafted_rows(options);
   limits.drafting.max_rows = std::max(alone.max_rows, max_rows_to_draft(options));
   limits.drafting.max_seqs = max_together(options);
@@ -44,15 +49,25 @@ BundleSource source_of(const Manifest& manifest, const pf_engine_options& option
           .while_waiting = [&progress] { progress.tell_now_and_then(PF_LOAD_READING); }};
 }
 
+// Of the target's weights file, what the plan has no room for on the CPU.
+std::vector<FileRange> mapped_ranges(const ModelEntry& target, const pf_engine_info& plan) {
+  std::vector<FileRange> ranges;
+  if (plan.target_streamed_bytes == 0) return ranges;
+  const StreamedChoice choice = choose_streamed(target, plan.target_weight_bytes, StreamedFrom::kFile);
+  for (const TensorEntry* tensor : choice.tensors) ranges.push_back({tensor->offset, tensor->num_bytes});
+  return ranges;
+}
+
 }  // namespace
 
 void Engine::load_models(const Manifest& manifest, LoadProgress& progress) {
   const BundleSource source = source_of(manifest, options_, progress);
-  const auto start_reading = [&](const FileEntry& file) {
-    return std::make_unique<WeightsFile>(source, file, progress.num_read());
+  const auto start_reading = [&](const FileEntry& file, std::span<const FileRange> mapped = {}) {
+    return std::make_unique<WeightsFile>(source, file, progress.num_read(), mapped);
   };
+  const std::vector<FileRange> mapped = device_ ? std::vector<FileRange>{} : mapped_ranges(manifest.target, plan_);
   check_file(source, manifest.tokenizer);
-  std::unique_ptr<WeightsFile> target_file = start_reading(manifest.target.weights), head_file, draft_file;
+  std::unique_ptr<WeightsFile> target_file = start_reading(manifest.target.weights, mapped), head_file, draft_file;
   if (manifest.head) head_file = start_reading(manifest.head->weights);
   // On a device this waits until the target's file is in no memory any more.
   if (manifest.draft && !device_) draft_file = start_reading(manifest.draft->weights);
@@ -63,6 +78,7 @@ void Engine::load_models(const Manifest& manifest, LoadProgress& progress) {
   if (draft_file) {
     draft_ = std::make_unique<Model>(ort, device_, source, *manifest.draft, std::move(draft_file), limits.drafting);
   }
+  platform::return_free_heap();  // of graphs and of a tokenizer, before the last weights come
   target_->finish_load();
   if (manifest.head) {
     head_ = std::make_unique<Head>(ort, device_, source, *manifest.head, std::move(head_file), *target_,

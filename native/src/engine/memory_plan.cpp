@@ -21,7 +21,6 @@ constexpr int32_t kDefaultContext = 4096;
 constexpr int32_t kLeastContext = 128;                  // below it, a context chosen to fit a budget is of no use
 constexpr uint64_t kRuntimeBytes = uint64_t{22} << 20;  // pages of ONNX Runtime and this library in use, sessions
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kHugePageBytes = 2 * kMiB;
 // Rows of a prompt's pass unless the caller says: what is fastest, and what is left of it where memory is scarce.
 constexpr int32_t kChunkOnCpu = 256, kChunkOnCuda = 512, kLeastChunk = 64;
 
@@ -55,11 +54,15 @@ uint64_t choice_bytes(const Manifest& manifest, const pf_engine_options& options
   return num_rows * sizeof(float) * manifest.target.vocab_size;
 }
 
-// Of a model or a head. In host memory they are in whole huge pages.
+// Of a model or a head.
 template <class Entry>
 uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
   if (options.device == PF_DEVICE_CUDA) return cuda_weight_bytes(entry);
-  return (entry.weights.num_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  return host_weight_bytes(entry.weights.num_bytes);
+}
+
+int32_t num_streamable(const ModelEntry& target) {
+  return static_cast<int32_t>(streamable(target, StreamedFrom::kHost).size());
 }
 
 uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, const pf_engine_info& plan,
@@ -68,13 +71,12 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
   const int32_t num_rows = std::max(options.prefill_chunk, num_outputs);
   const int32_t num_verified = max_verified_rows(options);
   if (options.device == PF_DEVICE_CUDA) {
-    const CudaPassSizes sizes{
-        .num_rows = std::max(num_rows, num_verified),
-        .num_outputs = num_verified,
-        .max_context = plan.max_context,
-        .num_sms = num_sms,
-        .max_seqs = max_together(options),
-        .num_streamed = plan.target_streamed_bytes > 0 ? static_cast<int32_t>(streamable(manifest.target).size()) : 0};
+    const CudaPassSizes sizes{.num_rows = std::max(num_rows, num_verified),
+                              .num_outputs = num_verified,
+                              .max_context = plan.max_context,
+                              .num_sms = num_sms,
+                              .max_seqs = max_together(options),
+                              .num_streamed = plan.target_streamed_bytes > 0 ? num_streamable(manifest.target) : 0};
     return cuda_activation_bytes(manifest, sizes, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
   }
   const uint64_t target = pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified);
@@ -123,21 +125,20 @@ void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_
 }
 
 // The largest total that is allowed; 0: no limit. What is free was read when the context was there.
-uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device) {
+uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device, uint64_t host_bytes) {
   const uint64_t budget = options.memory_budget_bytes;
-  if (!device) return budget;
-  const uint64_t free_bytes = device->free_bytes + kCudaContextBytes;
-  return budget > 0 ? std::min(budget, free_bytes) : free_bytes;
+  uint64_t room = options.device == PF_DEVICE_CPU ? host_bytes : 0;
+  if (device) room = device->free_bytes + kCudaContextBytes;
+  return budget > 0 && room > 0 ? std::min(budget, room) : std::max(budget, room);
 }
 
-void check_fits(const pf_engine_info& plan, const pf_engine_options& options, const CudaDeviceInfo* device) {
-  const uint64_t budget = options.memory_budget_bytes;
-  if (budget > 0 && plan.total_bytes > budget) {
-    fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
-         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, " (",
-         plan.total_bytes / kMiB, " MiB):\n", describe(plan));
+[[noreturn]] void refuse(const pf_engine_info& plan, const pf_engine_options& options, const CudaDeviceInfo* device,
+                         uint64_t host_bytes) {
+  if (!device) {
+    fail(PF_OUT_OF_MEMORY, "this process may have ", host_bytes / kMiB, " MiB of memory, but ", options.num_sequences,
+         " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes / kMiB, " MiB:\n", describe(plan),
+         "  a smaller max_context or num_sequences, or a smaller bundle makes room");
   }
-  if (!device || plan.total_bytes <= limit_of(options, device)) return;
   fail(
       PF_OUT_OF_MEMORY, "cuda:", options.device_index, ", ", device->name, ", has ", device->free_bytes / kMiB,
       " of its ", device->total_bytes / kMiB, " MiB free, but ", options.num_sequences, " sequence(s) of ",
@@ -146,13 +147,31 @@ void check_fits(const pf_engine_info& plan, const pf_engine_options& options, co
       "room");
 }
 
+void check_fits(const pf_engine_info& plan, const pf_engine_options& options, const CudaDeviceInfo* device,
+                uint64_t host_bytes) {
+  const uint64_t budget = options.memory_budget_bytes;
+  if (budget > 0 && plan.total_bytes > budget) {
+    fail(PF_BUDGET_TOO_SMALL, "memory_budget_bytes is ", budget, " (", budget / kMiB, " MiB), but ",
+         options.num_sequences, " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes, " (",
+         plan.total_bytes / kMiB, " MiB):\n", describe(plan));
+  }
+  const uint64_t limit = limit_of(options, device, host_bytes);
+  if (limit > 0 && plan.total_bytes > limit) refuse(plan, options, device, host_bytes);
+  const bool locks_pages = options.device == PF_DEVICE_CUDA && host_bytes > 0;
+  if (locks_pages && plan.target_streamed_bytes > host_bytes) {
+    fail(PF_OUT_OF_MEMORY, plan.target_streamed_bytes / kMiB,
+         " MiB of weights are to stay in page-locked host memory, of which this process may have ", host_bytes / kMiB,
+         "; a larger memory budget streams fewer");
+  }
+}
+
 void set_streamed(const StreamedChoice& choice, pf_engine_info& plan) {
-  plan.target_weight_bytes = choice.device_bytes;
-  plan.target_streamed_bytes = choice.host_bytes;
+  plan.target_weight_bytes = choice.resident_bytes;
+  plan.target_streamed_bytes = choice.streamed_bytes;
 }
 
 // The plan within a limit, 0: none, of total_bytes, or the least where nothing is. `streamed`: weights of the target
-// that are in host memory; nullptr: none.
+// that are not in the engine's memory; nullptr: none.
 pf_engine_info plan_within(uint64_t limit, const Manifest& manifest, const pf_engine_options& asked,
                            const CudaDeviceInfo* device, const StreamedChoice* streamed) {
   const int32_t max_positions = manifest.target.max_positions;
@@ -181,30 +200,32 @@ pf_engine_info plan_within(uint64_t limit, const Manifest& manifest, const pf_en
 }
 
 // Of a plan that fits with all streamed.
-void stream_no_more_than_needed(uint64_t limit, const ModelEntry& target, pf_engine_info& plan) {
+void stream_no_more_than_needed(uint64_t limit, const ModelEntry& target, StreamedFrom from, pf_engine_info& plan) {
   const uint64_t others = plan.total_bytes - plan.target_weight_bytes;
-  set_streamed(choose_streamed(target, limit - others), plan);
+  set_streamed(choose_streamed(target, limit - others, from), plan);
   plan.total_bytes = others + plan.target_weight_bytes;
 }
 
 }  // namespace
 
-pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device) {
+pf_engine_info plan_memory(const Manifest& manifest, const pf_engine_options& asked, const CudaDeviceInfo* device,
+                           uint64_t host_bytes) {
   const int32_t max_positions = manifest.target.max_positions;
   if (asked.max_context > max_positions) {
     fail(PF_INVALID_ARGUMENT, "max_context is ", asked.max_context, ", the model's limit is ", max_positions);
   }
   if (asked.device == PF_DEVICE_CUDA) check_cuda_formats(manifest);
-  const uint64_t limit = limit_of(asked, device);
+  const uint64_t limit = limit_of(asked, device, host_bytes);
   pf_engine_info plan = plan_within(limit, manifest, asked, device, nullptr);
-  if (asked.device == PF_DEVICE_CUDA && limit > 0 && plan.total_bytes > limit) {
-    const StreamedChoice all = stream_all(manifest.target);
-    if (all.device_bytes < plan.target_weight_bytes) {
+  if (limit > 0 && plan.total_bytes > limit) {
+    const StreamedFrom from = asked.device == PF_DEVICE_CUDA ? StreamedFrom::kHost : StreamedFrom::kFile;
+    const StreamedChoice all = stream_all(manifest.target, from);
+    if (all.resident_bytes < plan.target_weight_bytes) {
       plan = plan_within(limit, manifest, asked, device, &all);
-      if (plan.total_bytes <= limit) stream_no_more_than_needed(limit, manifest.target, plan);
+      if (plan.total_bytes <= limit) stream_no_more_than_needed(limit, manifest.target, from, plan);
     }
   }
-  check_fits(plan, asked, device);
+  check_fits(plan, asked, device, host_bytes);
   return plan;
 }
 

@@ -42,8 +42,8 @@ Model::Loaded Model::load(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDe
   Weights::Content content{
       .file = std::move(file), .tensors = entry.tensors, .repacked_bytes = cuda_repacked_bytes(entry), .streamed = {}};
   if (device && limits.most_weight_bytes > 0) {
-    content.streamed = choose_streamed(entry, limits.most_weight_bytes);
-    content.repacked_bytes -= content.streamed.host_bytes;
+    content.streamed = choose_streamed(entry, limits.most_weight_bytes, StreamedFrom::kHost);
+    content.repacked_bytes -= content.streamed.streamed_bytes;
   }
   auto weights = std::make_unique<Weights>(*ort, device, std::move(content), nullptr);
   const PlacedGraph placed = read_graph(source, entry.graph, weights_of(entry));

@@ -4,23 +4,25 @@ namespace pilotfish {
 
 Weights::Weights(const Ort& ort, std::shared_ptr<CudaDevice> device, Content content, const Weights* lender)
     : device_(std::move(device)), file_(std::move(content.file)) {
-  std::byte* const data = file_->data();
+  const auto at = [this](const TensorEntry& entry) {
+    return file_ ? file_->at(entry) : bytes_->at({entry.offset, entry.num_bytes});
+  };
   if (device_) {
     wait();
     CudaWeightRoom room{
         .resident_bytes = content.repacked_bytes, .streamed = {}, .slot_bytes = content.streamed.slot_bytes};
-    for (const TensorEntry* entry : content.streamed.tensors) room.streamed.push_back(data + entry->offset);
+    for (const TensorEntry* entry : content.streamed.tensors) room.streamed.push_back(at(*entry));
     repacked_ = device_->create_weights(room, lender ? lender->repacked_.get() : nullptr);
   }
   for (const TensorEntry& entry : content.tensors) {
-    tensors_.emplace(entry.name, tensor(ort, entry, data + entry.offset));
+    tensors_.emplace(entry.name, tensor(ort, entry, at(entry)));
   }
 }
 
 void Weights::wait() {
   if (!file_) return;
   file_->wait();
-  data_.emplace(file_->take());
+  bytes_ = file_->take();
   file_.reset();
 }
 
@@ -38,7 +40,7 @@ void Weights::end_load() {
   if (!device_) return;
   device_->synchronize();
   repacked_->end_load();
-  data_.reset();
+  bytes_.reset();
 }
 
 }  // namespace pilotfish

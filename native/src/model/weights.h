@@ -1,19 +1,18 @@
-// The tensors of a weights file as sessions get them. On the CPU they lie in one buffer, and sessions may be made while
-// it is still being filled; on a CUDA device those of f32 are copied there, and packed ones wait in host memory until
-// the operators of a session have repacked them.
+// The tensors of a weights file as sessions get them. On the CPU they lie in memory, or in the mapped file, and
+// sessions may be made while they are still being read; on a CUDA device those of f32 are copied there, and packed ones
+// wait in host memory until the operators of a session have repacked them.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/pages.h"
 #include "bundle/manifest.h"
+#include "bundle/weight_bytes.h"
 #include "bundle/weights_file.h"
 #include "device/cuda_device.h"
 #include "memory/weight_streaming.h"
@@ -51,8 +50,8 @@ class Weights {
   OrtValuePtr tensor(const Ort& ort, const TensorEntry& entry, std::byte* data);
 
   const std::shared_ptr<CudaDevice> device_;
-  std::unique_ptr<WeightsFile> file_;  // until wait() returns
-  std::optional<Pages> data_;          // from then on
+  std::unique_ptr<WeightsFile> file_;   // until wait() returns
+  std::unique_ptr<WeightBytes> bytes_;  // from then on
   std::unique_ptr<CudaWeights> repacked_;
   std::vector<CudaMemory> device_tensors_;
   std::map<std::string, OrtValuePtr, std::less<>> tensors_;

@@ -37,6 +37,9 @@ class File {
   size_t read(void* data, size_t num_bytes, std::error_code& error) const;
   // Bytes that were written, at most num_bytes.
   size_t write(const void* data, size_t num_bytes, std::error_code& error) const;
+  // The first num_bytes, at least 1, as memory to be read, which ends with unmap_file() and not with the file; nullptr
+  // with an error. Whoever changes the file changes the memory.
+  void* map(size_t num_bytes, std::error_code& error) const;
   // Waits until the disk has what was written.
   void sync(std::error_code& error) const;
   // Whether nobody else had the lock, which ends with the file.

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,6 +88,14 @@ size_t File::read(void* data, size_t num_bytes, std::error_code& error) const {
 
 size_t File::write(const void* data, size_t num_bytes, std::error_code& error) const {
   return transfer([&] { return ::write(descriptor_, data, num_bytes); }, error);
+}
+
+void* File::map(size_t num_bytes, std::error_code& error) const {
+  error.clear();
+  void* const bytes = ::mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, descriptor_, 0);
+  if (bytes != MAP_FAILED) return bytes;
+  error = last_error();
+  return nullptr;
 }
 
 void File::sync(std::error_code& error) const {

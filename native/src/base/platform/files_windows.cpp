@@ -80,6 +80,16 @@ size_t File::write(const void* data, size_t num_bytes, std::error_code& error) c
   return static_cast<size_t>(std::max(count, 0));
 }
 
+void* File::map(size_t num_bytes, std::error_code& error) const {
+  error.clear();
+  const auto file = reinterpret_cast<HANDLE>(_get_osfhandle(descriptor_));
+  const HANDLE mapping = CreateFileMappingW(file, nullptr, PAGE_READONLY, 0, 0, nullptr);
+  void* const bytes = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, num_bytes) : nullptr;
+  if (!bytes) error = {static_cast<int>(GetLastError()), std::system_category()};
+  if (mapping) CloseHandle(mapping);  // the view keeps it
+  return bytes;
+}
+
 void File::sync(std::error_code& error) const {
   error.clear();
   if (_commit(descriptor_) != 0) error = last_error();

@@ -13,6 +13,12 @@ void prefer_huge_pages(void* pages, size_t num_bytes) noexcept;
 // Makes the pages that have these bytes resident, which changes none of them: another wish.
 void make_resident(void* bytes, size_t num_bytes) noexcept;
 
+// Ends what File::map() returned.
+void unmap_file(void* bytes, size_t num_bytes) noexcept;
+// A wish for mapped bytes that are read from front to back, again and again: the system fetches what comes next, and
+// lets go of these pages before any other.
+void read_in_order(void* bytes, size_t num_bytes) noexcept;
+
 // Gives the system back what malloc keeps of freed memory, where it can: the parsing of a tokenizer or a graph leaves
 // tens of megabytes.
 void return_free_heap() noexcept;

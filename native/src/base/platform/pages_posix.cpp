@@ -32,6 +32,10 @@ void make_resident([[maybe_unused]] void* bytes, [[maybe_unused]] size_t num_byt
 #endif
 }
 
+void unmap_file(void* bytes, size_t num_bytes) noexcept { munmap(bytes, num_bytes); }
+
+void read_in_order(void* bytes, size_t num_bytes) noexcept { madvise(bytes, num_bytes, MADV_SEQUENTIAL); }
+
 void return_free_heap() noexcept {
 #ifdef __GLIBC__
   malloc_trim(0);

@@ -14,6 +14,10 @@ void prefer_huge_pages(void*, size_t) noexcept {}  // they need a privilege, and
 
 void make_resident(void*, size_t) noexcept {}
 
+void unmap_file(void* bytes, size_t) noexcept { UnmapViewOfFile(bytes); }
+
+void read_in_order(void*, size_t) noexcept {}
+
 void return_free_heap() noexcept {}
 
 }  // namespace pilotfish::platform

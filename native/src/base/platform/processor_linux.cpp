@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/platform/control_groups_linux.h"
 #include "base/platform/processor.h"
 
 namespace pilotfish::platform {
@@ -35,25 +36,6 @@ std::optional<double> quota_of(const std::filesystem::path& folder) {
   std::string quota, period;
   if (file >> quota >> period) return cores_of(quota, period);
   return cores_of(read_word(folder / "cpu.cfs_quota_us"), read_word(folder / "cpu.cfs_period_us"));
-}
-
-// The smallest quota of a group and of those above it. Inside a container the group's path may be the host's, and the
-// hierarchy that is mounted begins at the container's own group: folders that do not exist have no quota.
-void take_smallest(const std::filesystem::path& hierarchy, std::filesystem::path group, std::optional<double>& least) {
-  while (true) {
-    const std::optional<double> quota = quota_of(hierarchy / group.relative_path());
-    if (quota) least = std::min(least.value_or(*quota), *quota);
-    if (!group.has_relative_path()) return;
-    group = group.parent_path();
-  }
-}
-
-bool names_cpu(const std::string& controllers) {
-  std::istringstream names(controllers);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name == "cpu") return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -85,24 +67,13 @@ int32_t num_physical_cores() {
   return cores.empty() ? 1 : static_cast<int32_t>(cores.size());
 }
 
+// Groups whose folders do not exist have no quota.
 std::optional<double> cpu_quota(const std::filesystem::path& root) {
   std::optional<double> least;
-  const std::filesystem::path mounts = root / "sys/fs/cgroup";
-  std::ifstream groups(root / "proc/self/cgroup");
-  // A line is hierarchy:controllers:group; version 2 has no controllers.
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::filesystem::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      take_smallest(mounts, group, least);
-    } else if (names_cpu(controllers)) {
-      take_smallest(mounts / controllers, group, least);
-      take_smallest(mounts / "cpu", group, least);
-    }
-  }
+  visit_control_groups(root, "cpu", [&](const std::filesystem::path& folder) {
+    const std::optional<double> quota = quota_of(folder);
+    if (quota) least = std::min(least.value_or(*quota), *quota);
+  });
   return least;
 }
 
