@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from .config_check import beside_adapter
 from .errors import CheckpointError, UnsupportedModelError, UnusedTensorError
 from .heads import mtp
-from .model_check import check_parameters
 from .tensor_names import text_name
 from .trace import build_on_meta, first_names
 
@@ -37,11 +36,10 @@ def check_checkpoint(checkpoint: Checkpoint, *, uses_mtp: bool, ignore_unused: b
 
     Raises:
         CheckpointError: a tensor is missing, or has another shape than the configuration says.
-        UnsupportedModelError: a type that stands for packed values, or parameters of a kind that no graph can express.
+        UnsupportedModelError: a type that stands for packed values.
         UnusedTensorError: tensors that the export would leave out, unless that is asked for.
     """
     model = build_on_meta(checkpoint.config)
-    check_parameters(model, checkpoint.id)
     source = checkpoint.source(model)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     first = first_names(model)

@@ -18,7 +18,7 @@ from .errors import UnsupportedModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig
 
 # Text parts that transformers has no language model of their own for, and the one that computes the same for text.
 _SAME_FOR_TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
@@ -101,19 +101,6 @@ def check_supported(config: PretrainedConfig, where: str) -> None:
         reason = check(config)
         if reason is not None:
             raise UnsupportedModelError(f"{where} ({config.model_type}) {reason}")
-
-
-def check_parameters(model: PreTrainedModel, where: str) -> None:
-    """Refuses what only the parameters of a model show, which may be on the meta device.
-
-    Raises:
-        UnsupportedModelError: naming the parameter.
-    """
-    for name, _ in model.named_parameters():
-        if name.rpartition(".")[2] == "sinks":
-            raise UnsupportedModelError(
-                f"{where} ({model.config.model_type}) has attention sinks ({name}), which are not supported"
-            )
 
 
 def _sizes_by_layer(config: PretrainedConfig) -> str | None:
@@ -199,10 +186,10 @@ def _has_sizes(config: Any) -> bool:
 def _biased_positions(config: PretrainedConfig) -> str | None:
     if config.model_type == "mpt":
         return _mpt(config)
-    if getattr(config, "alibi", False) is True:
+    if getattr(config, "alibi", False) is True and config.model_type not in own_attention.MODEL_TYPES:
         return (
-            "adds a bias by distance to its attention scores (alibi is true) that its own code rounds to bfloat16; "
-            "of biases by distance (ALiBi), those of Bloom and MPT are supported"
+            "adds a bias by distance to its attention scores (alibi is true); of biases by distance (ALiBi), those of "
+            "Bloom, Falcon and MPT are supported"
         )
     return None
 

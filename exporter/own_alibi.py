@@ -5,6 +5,7 @@ ALiBi is a bias on attention's scores: a number of its head times how many posit
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,28 @@ def set_slopes(model: torch.nn.Module, model_type: str) -> None:
                 :, 0, 0
             ]  # one position away
             module.slopes = tuple((-last).tolist())
+
+
+def falcon_slopes(num_heads: int, device: torch.device) -> torch.Tensor:
+    """What each head's scores get for a position, f32 [num_heads], by operators that a tracer can follow."""
+    power = 2 ** math.floor(math.log2(num_heads))
+    slopes = _powers(2 ** -(2 ** -(math.log2(power) - 3)), torch.arange(1, 1 + power, device=device))
+    if power == num_heads:
+        return slopes
+    odd = torch.arange(1, 1 + 2 * (num_heads - power), 2, device=device)
+    return torch.cat([slopes, _powers(2 ** -(2 ** -(math.log2(2 * power) - 3)), odd)])
+
+
+def _powers(base: float, exponents: torch.Tensor) -> torch.Tensor:
+    return torch.pow(torch.full((), base, dtype=torch.float32, device=exponents.device), exponents)
+
+
+def rounded_biases(slopes: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """[num_tokens, 1, num_heads] of positions [num_tokens, 1], in bfloat16 as Falcon's own code has slopes and results.
+
+    They count from the first token on: of distances, the roundings would differ.
+    """
+    return (slopes.bfloat16() * positions[..., None].bfloat16()).float()
 
 
 def _bloom(attend: Callable[..., tuple[torch.Tensor, None]]) -> dict[type, type]:

@@ -31,13 +31,18 @@ def register(name: str, attend: Callable[..., tuple[torch.Tensor, None]]) -> Non
             hidden_states: torch.Tensor,
             alibi: torch.Tensor | None,
             attention_mask: torch.Tensor | None,
+            position_ids: torch.Tensor,
             position_embeddings: tuple[torch.Tensor, torch.Tensor],
             **_: Any,
         ) -> tuple[torch.Tensor, None]:
             """[batch, num_tokens, hidden] -> the same."""
             query, key, value = self._heads(self.query_key_value(hidden_states))
-            query, key = falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
-            options = {"scaling": self.inv_norm_factor, "alibi": alibi}
+            options = {"scaling": self.inv_norm_factor}
+            if alibi is None:
+                query, key = falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
+            else:  # the model's has positions of all keys
+                slopes = own_alibi.falcon_slopes(self.num_heads, position_ids.device)
+                options["key_biases"] = own_alibi.rounded_biases(slopes, position_ids) * self.inv_norm_factor
             found, _weights = attend(self, query, key, value, attention_mask, **options)
             return self.dense(found.flatten(2)), None
 

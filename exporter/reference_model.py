@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import own_alibi
 from .packing import separate, unpack
@@ -65,9 +66,13 @@ def _keep_stream(streams: list[Array]) -> Callable[..., None]:
 
 
 def attention_for_reference(config: PretrainedConfig) -> str:
-    """The attention of transformers that computes all that the configuration says; sdpa knows no softcap, no ALiBi."""
+    """The attention of transformers that computes all that the configuration says.
+
+    Its sdpa knows no softcap, no ALiBi but Falcon's (which is added twice without it), and no sinks.
+    """
     is_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type in own_alibi.MODEL_TYPES
-    return "eager" if is_eager else "sdpa"
+    model: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    return "eager" if is_eager or not model._supports_sdpa else "sdpa"  # noqa: SLF001
 
 
 def stream_readers(model: PreTrainedModel) -> list[torch.nn.Module]:
@@ -155,7 +160,8 @@ class StoredWeights:
         if isinstance(item, PackedWeight) and not item.is_plain and not is_trimmed:
             return self._restored(item, rows, parameter)
         start = sum(self._plan.shape(source)[0] for source in item.sources[: item.sources.index(parameter)])
-        return rows[start : start + self._plan.shape(parameter)[0]]
+        shape = self._plan.shape(parameter)
+        return rows.reshape(-1, *shape[1:])[start : start + shape[0]]
 
     def _restored(self, weight: PackedWeight, rows: Array, parameter: str) -> Array:
         """A parameter whose rows are stored in another order, transposed or multiplied."""

@@ -24,9 +24,9 @@ from transformers import (
 from . import own_attention
 from .errors import CheckpointError, UnsupportedModelError, in_one_line
 from .layer_kinds import NotRepeatableError, layer_index, layer_kinds
+from .own_operators import OWN_TRANSLATIONS
 from .repeat import TRANSLATIONS, repeat_layers, stand_ins
 from .rotary_tables import fix_frequencies
-from .traced_operator import traced_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,26 +47,6 @@ _HARMLESS = {
 _QUIET_LOGGERS = ("torch.onnx", "torch.export", "torch._subclasses", "torch._dynamo", "onnxscript", "onnx_ir")
 
 
-@torch.library.custom_op("pilotfish::attention", mutates_args=())
-def _attention(  # noqa: PLR0917 - an operator's signature
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    layer: int,
-    scale: float,
-    window: int,
-    softcap: float,
-    slopes: list[float],  # of ALiBi, one a head; empty: none
-) -> torch.Tensor:
-    raise NotImplementedError("only traced, never run")
-
-
-@_attention.register_fake
-def _(query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_attributes: object) -> torch.Tensor:
-    batch, heads, tokens, _ = query.shape
-    return query.new_empty(batch, tokens, heads, value.shape[3])
-
-
 def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - transformers calls it so
     module: torch.nn.Module,
     query: torch.Tensor,  # [1, num_heads, num_tokens, head_dim]
@@ -77,6 +57,8 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
     sliding_window: int | None = None,
     softcap: float | None = None,
     slopes: tuple[float, ...] = (),
+    key_biases: torch.Tensor | None = None,
+    s_aux: torch.Tensor | None = None,  # sinks
     **extra,  # noqa: ANN003
 ) -> tuple[torch.Tensor, None]:
     """The attention function of transformers' registry: records the call as one operator."""
@@ -91,7 +73,7 @@ def _capture_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917 - trans
         raise UnsupportedModelError(f"attention of {type(module).__name__}, layer {layer}, {reason}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     args = (query, key, value, int(layer), float(scale), int(sliding_window or 0), float(softcap or 0.0))
-    return torch.ops.pilotfish.attention(*args, list(slopes)), None
+    return torch.ops.pilotfish.attention(*args, list(slopes), key_biases, s_aux), None
 
 
 def _no_mask(*_args: object, **_kwargs: object) -> None:
@@ -101,30 +83,6 @@ def _no_mask(*_args: object, **_kwargs: object) -> None:
 AttentionInterface.register(ATTENTION, _capture_attention)
 AttentionMaskInterface.register(ATTENTION, _no_mask)
 own_attention.register(ATTENTION, _capture_attention)
-
-
-_FLOATS = ["tensor(float)"]
-_ATTENTION_OP = traced_operator(
-    "Attention",
-    _FLOATS,
-    ("q", "k", "v"),
-    layer="INT",
-    scale="FLOAT",
-    sliding_window="INT",
-    softcap="FLOAT",
-    slopes="FLOATS",
-)
-_PROJECTION_OP = traced_operator("Projection", _FLOATS, ("x", "weight"), ("bias",))
-
-
-def _translate_attention(*arguments: Any) -> Any:
-    query, key, value, layer, scale, window, softcap, slopes = arguments
-    options = {"slopes": list(slopes)} if slopes else {}
-    return _ATTENTION_OP(query, key, value, layer=layer, scale=scale, sliding_window=window, softcap=softcap, **options)
-
-
-def _translate_linear(x, weight, bias=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return _PROJECTION_OP(x, weight) if bias is None else _PROJECTION_OP(x, weight, bias)
 
 
 class PackedCausalLM(torch.nn.Module):
@@ -207,11 +165,7 @@ def trace_whole(model: PreTrainedModel) -> ir.Model:
 def _exported(model: PreTrainedModel) -> ir.Model:
     tokens = torch.export.Dim("num_tokens")
     ids, positions = (torch.zeros((7, 1), dtype=torch.int64, device="meta") for _ in range(2))
-    table: dict[Callable[..., Any], Callable[..., Any]] = {
-        torch.ops.pilotfish.attention.default: _translate_attention,
-        torch.ops.aten.linear.default: _translate_linear,
-        **TRANSLATIONS,
-    }
+    table = {**OWN_TRANSLATIONS, **TRANSLATIONS}
     name = type(model).__name__
     try:
         with _quiet():

@@ -62,6 +62,7 @@ _GEMMA4 = {
 }
 _BASE = {"rope_type": "default", "rope_theta": 10000.0}
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+_SIX_HEADS = {"hidden_size": 96, "num_attention_heads": 6}  # ALiBi's slopes of other counts than powers of two
 _MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2}
 
 # name -> (configuration's class, what differs from SHAPE, what is new)
@@ -96,7 +97,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
             "head_dim": 16,
             "sliding_window": 24,
             "num_kv_shared_layers": 3,
-            "laurel_rank": 16,
+            "laurel_rank": 32,
             "hidden_size_per_layer_input": 32,
             "vocab_size_per_layer_input": 250,
             "pad_token_id": 0,
@@ -145,6 +146,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "a hybrid's configuration without its Mamba layers",
     ),
+    "Granite SWA": (
+        "GraniteSWAConfig",
+        {**_MULTIPLIERS, **_WINDOWS, "logits_scaling": 4.0, "layer_rope_theta": [10000.0, 0]},
+        "attention sinks, windows, a rotary base or none by layer",
+    ),
     "OLMo 1": ("OlmoConfig", {"clip_qkv": 2.0}, "LayerNorm without weights, clipped qkv"),
     "OLMo 2": ("Olmo2Config", {}, "norms of whole projections, norms behind alone"),
     "OLMo 3": ("Olmo3Config", {**_WINDOWS}, "the same with windows"),
@@ -164,6 +170,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "FalconConfig",
         {"num_kv_heads": 2, "new_decoder_architecture": True},
         "the same with groups of heads and two norms",
+    ),
+    "Falcon RW": (
+        "FalconConfig",
+        {**_SIX_HEADS, "alibi": True, "bias": True, "multi_query": False, "parallel_attn": False},
+        "ALiBi that is rounded, a head of keys for each of queries",
     ),
     "GPT-J": ("GPTJConfig", {**_OLD, "rotary_dim": 8}, "pairs rotate, bias of the output layer"),
     "OPT": (
@@ -225,9 +236,10 @@ NODES = {
     "Gemma 1": 6,
     "Gemma 2": 8,
     "Gemma 3": 8,
-    "Gemma 3n": 23,
-    "Gemma 4, embeddings by layer": 13,
-    "Gemma 4": 9,
+    "Gemma 3n": 14,
+    "Gemma 4, embeddings by layer": 12,
+    "Gemma 4": 8,
+    "Falcon RW": 8,
     "VaultGemma": 6,
     "Phi-1.5, Phi-2": 7,
     "OLMo 1": 8,
@@ -267,7 +279,7 @@ NODES = {
 FULL = (
     *("Llama, ragged sizes", "Gemma 2", "Gemma 3", "Phi-1.5, Phi-2", "Phi-3.5, Phi-4-mini", "SmolLM3", "Granite 3"),
     *("OLMo 1", "OLMo 2", "GLM-4", "GPT-2", "GPT-NeoX", "OPT", "Cohere 2", "Gemma 3, text"),
-    *("Gemma 3n", "Gemma 4, embeddings by layer", "Bloom"),
+    *("Gemma 3n", "Gemma 4, embeddings by layer", "Bloom", "Falcon RW", "Granite SWA"),
 )
 
 

@@ -5,8 +5,10 @@ Written from what llama.cpp's converter does; exporter/test_gguf_llama_cpp.py co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 from architectures import YARN
@@ -63,6 +65,44 @@ _LONGROPE: dict[str, Value] = {
     "rope.scaling.original_context_length": lambda config: _rope(config)["original_max_position_embeddings"],
     "rope.scaling.attn_factor": lambda _: (1 + 1 / 8) ** 0.5,  # 512 positions of 256, whose logarithms are 9 and 8
 }
+SHARED: dict[str, Value] = {
+    "attention.shared_kv_layers": "num_kv_shared_layers",
+    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+
+
+def _by_kind(name: str, kind: str) -> Callable[[Any], Any]:
+    """Of the layers of a kind, in a configuration that states sizes by layer."""
+    return lambda config: getattr(config.per_layer_config[config.layer_types.index(kind)], name)
+
+
+def _kv_heads_by_layer(config: Any) -> Any:
+    found = [layer.num_key_value_heads for layer in config.per_layer_config]
+    return found if len(set(found)) > 1 else found[0]
+
+
+def _feed_forward(config: Any) -> Any:
+    first_shared = config.num_hidden_layers - config.num_kv_shared_layers
+    if not config.use_double_wide_mlp:
+        return config.intermediate_size
+    return [config.intermediate_size * (1 + (layer >= first_shared)) for layer in range(config.num_hidden_layers)]
+
+
+GEMMA4: dict[str, Value] = {
+    **RMS,
+    **WINDOW,
+    **PATTERN,
+    **SHARED,
+    **ROPE,
+    "rope.freq_base_swa": lambda config: float(config.rope_parameters["sliding_attention"]["rope_theta"]),
+    **{f"attention.{part}_length": _by_kind("head_dim", "full_attention") for part in ("key", "value")},
+    **{f"attention.{part}_length_swa": _by_kind("head_dim", "sliding_attention") for part in ("key", "value")},
+    "rope.dimension_count": _by_kind("head_dim", "full_attention"),
+    "rope.dimension_count_swa": _by_kind("head_dim", "sliding_attention"),
+    "attention.head_count_kv": _kv_heads_by_layer,
+    "feed_forward_length": _feed_forward,
+}
 _LAYERS = {"num_hidden_layers": 6, "layer_types": ["sliding_attention"] * 5 + ["full_attention"]}
 
 GGUF_FAMILIES: dict[str, GgufFamily] = {
@@ -90,6 +130,26 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
         changes={**_LAYERS, "query_pre_attn_scalar": 16},
         one_more=True,
     ),
+    "Gemma 3n": GgufFamily(
+        "gemma3n",
+        {
+            **RMS,
+            **HEADS,
+            **ROPE,
+            **WINDOW,
+            **PATTERN,
+            **SHARED,
+            "altup.active_idx": "altup_active_idx",
+            "altup.num_inputs": "altup_num_inputs",
+            "feed_forward_length": lambda config: config.intermediate_size[0],
+            "activation_sparsity_scale": lambda config: [
+                NormalDist().inv_cdf(share) if share else -math.inf for share in config.activation_sparsity_pattern
+            ],
+        },
+        changes={"vocab_size_per_layer_input": 258},
+    ),
+    "Gemma 4": GgufFamily("gemma4", GEMMA4),
+    "Gemma 4, embeddings by layer": GgufFamily("gemma4", GEMMA4),
     "Phi-3, Phi-4": GgufFamily("phi3", {**RMS, **ROPE, **COUNT, **WINDOW}),
     "Phi-3.5, Phi-4-mini": GgufFamily(
         "phi3", {**RMS, **ROPE, **COUNT, **_LONGROPE, "attention.sliding_window": lambda _: 0}
@@ -144,6 +204,15 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
     "GPT-NeoX": GgufFamily(
         "gptneox", {**LAYER, **COUNT, **PARALLEL, "attention.head_count_kv": lambda _: None}, by_heads=True
     ),
+    "Bloom": GgufFamily("bloom", {"attention.layer_norm_epsilon": "layer_norm_epsilon"}, by_heads=True),
+    "MPT": GgufFamily(
+        "mpt",
+        {
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+            "attention.clamp_kqv": lambda config: config.attn_config.clip_qkv,
+            "attention.max_alibi_bias": lambda _: 8.0,
+        },
+    ),
     "ERNIE 4.5": GgufFamily("ernie4_5", {**RMS, **ROPE, **HEADS}),
     "Seed-OSS": GgufFamily("seed_oss", {**RMS, **ROPE, **HEADS}),
     "Nemotron": GgufFamily(
@@ -184,16 +253,21 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
 }
 
 
+def _kv_heads(config: Any) -> Any:
+    by_layer = "num_key_value_heads" in (getattr(config, "per_layer_attributes", None) or ())
+    return None if by_layer else getattr(config, "num_key_value_heads", None)
+
+
 def gguf_fields(name: str, config: Any) -> dict[str, Any]:
     """Metadata of a model, "{arch}" standing for its architecture."""
     inner = next((size for key in ("intermediate_size", "n_inner") if (size := getattr(config, key, None))), None)
     fields: dict[str, Any] = {
-        "context_length": config.max_position_embeddings,
+        "context_length": getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", 256),
         "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers,
         "feed_forward_length": inner or 4 * config.hidden_size,
         "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": getattr(config, "num_key_value_heads", None),
+        "attention.head_count_kv": _kv_heads(config),
     }
     for key, value in GGUF_FAMILIES[name].fields.items():
         fields[key] = value(config) if callable(value) else getattr(config, value)

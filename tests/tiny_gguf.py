@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -76,7 +77,7 @@ def finish(writer: gguf.GGUFWriter) -> None:
 def gguf_config(name: str) -> PretrainedConfig:
     """The tiny configuration of an architecture, as a file can state it."""
     kind, changes, _ = ARCHITECTURES[name]
-    values = {**({} if "n_embd" in changes else SHAPE), **changes, **GGUF_FAMILIES[name].changes}
+    values = {**({} if {"n_layer", "n_layers"} & changes.keys() else SHAPE), **changes, **GGUF_FAMILIES[name].changes}
     build = getattr(transformers, kind)
     config: PretrainedConfig = build(text_config=values) if name.endswith(", text") else build(**values)
     return text_config(config, name)
@@ -103,13 +104,17 @@ def write_family(
         if value is not None:
             add(writer, key.replace("{arch}", stated), value)
     tensors = {}
-    for parameter, rows in _with_stacked_norms(load_file(folder / "model.safetensors")).items():
+    for parameter, rows in _with_stacked(load_file(folder / "model.safetensors")).items():
         stem, _, suffix = parameter.rpartition(".")
-        stored = f"{table.get_name(stem)}.{suffix}"
+        if suffix not in ("weight", "bias"):
+            stem, suffix = parameter, "weight"
+        stored = f"{table.get_name(stem) or table.get_name(stem.removeprefix('transformer.'))}.{suffix}"
         tensors[stored] = np.ascontiguousarray(_laid_out(family, config, stored, rows), dtype=np.float32)
     rope = getattr(config, "rope_parameters", None) or {}
     for kind in ("long", "short") if "long_factor" in rope else ():
         tensors[f"rope_factors_{kind}.weight"] = np.array(rope[f"{kind}_factor"], np.float32)
+    if "full_attention" in rope and rope["full_attention"]["rope_type"] == "proportional":
+        tensors["rope_freqs.weight"] = _proportional(config)
     for stored, rows in (_with_fused(tensors) if fuse_qkv else tensors).items():
         writer.add_tensor(stored, rows)
     finish(writer)
@@ -124,12 +129,19 @@ def _with_fused(tensors: dict[str, Array]) -> dict[str, Array]:
     return {**tensors, **{name: np.concatenate(rows) for name, rows in parts.items()}}
 
 
-def _with_stacked_norms(tensors: dict[str, Array]) -> dict[str, Array]:
-    """One matrix of the norms that single heads have."""
-    heads: dict[str, list[Array]] = {}
-    for name in sorted(name for name in tensors if ".norms." in name):
-        heads.setdefault(f"{name.split('.norms.')[0]}.weight", []).append(tensors.pop(name))
-    return {**tensors, **{name: np.stack(rows) for name, rows in heads.items()}}
+def _with_stacked(tensors: dict[str, Array]) -> dict[str, Array]:
+    """One tensor of the norms that single heads have, and of matrices of one kind for single streams."""
+    parts: dict[str, list[Array]] = {}
+    for name in sorted(name for name in tensors if re.search(r"\.norms\.|projections\.\d", name)):
+        parts.setdefault(re.sub(r"(\.norms)?\.\d+\.weight$", ".weight", name), []).append(tensors.pop(name))
+    return {**tensors, **{name: np.stack(rows) for name, rows in parts.items()}}
+
+
+def _proportional(config: Any) -> Array:
+    """Divisors of the frequencies of full attention, of which the last ones are to turn nothing."""
+    layer = config.per_layer_config[config.layer_types.index("full_attention")]
+    rotated = int(layer.head_dim * config.rope_parameters["full_attention"]["partial_rotary_factor"] / 2)
+    return np.array([1.0] * rotated + [1e30] * (layer.head_dim // 2 - rotated), np.float32)
 
 
 def _kind(architecture: str) -> gguf.MODEL_ARCH:
@@ -139,9 +151,9 @@ def _kind(architecture: str) -> gguf.MODEL_ARCH:
 def _laid_out(family: GgufFamily, config: Any, stored: str, rows: Array) -> Array:
     """As llama.cpp's converter lays a tensor out."""
     module, suffix = stored.split(".")[-2:]
-    heads = {"attn_q": config.num_attention_heads, "attn_k": getattr(config, "num_key_value_heads", 0)}
+    heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
     if family.pairs and module in heads:
-        return rows[_pairs_of_rows(rows.shape[0], heads[module])]
+        return rows[_pairs_of_rows(rows.shape[0], getattr(config, heads[module]))]
     if family.one_more and module.endswith("norm") and suffix == "weight":
         return rows + 1
     if family.transposed and rows.ndim > 1 and module.startswith(("attn", "ffn")):

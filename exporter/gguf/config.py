@@ -13,6 +13,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 
 from .families import ARCHITECTURES, FAMILIES, SCALES_BY_POSITION, WINDOW
+from .gemma import OWN_VALUES
 from .rope import ROPE_KEYS, rope_parameters
 from .tokenizer import stop_ids
 
@@ -53,7 +54,9 @@ def read_config(file: GgufFile) -> PretrainedConfig:
     _refuse_unsupported(file, family)
     kind = next((other for key, other in family.variants.items() if _stated(file, key)), family.model_type)
     values = _values(file, family, CONFIG_MAPPING[kind]())
-    if family.is_rotated:
+    if file.architecture in OWN_VALUES:
+        values = OWN_VALUES[file.architecture](file, values)
+    if family.is_rotated and "rope_parameters" not in values:
         values["rope_parameters"] = _rotary(file, family, values)
     config: PretrainedConfig = CONFIG_MAPPING[kind](**values)
     return config
@@ -65,7 +68,7 @@ def _refuse_unsupported(file: GgufFile, family: Family) -> None:
         raise UnsupportedModelError(f"{file.path} is a mixture of experts, which this exporter cannot express")
     for key in ("attention.head_count", _KV_HEADS, "feed_forward_length"):
         value = file.fields.get(prefix + key)
-        if isinstance(value, list) and len(set(value)) > 1:
+        if isinstance(value, list) and len(set(value)) > 1 and key not in family.by_layer:
             raise UnsupportedModelError(f"{file.path} has layers with different {key}; they must all have the same")
     lengths = {file.fields.get(prefix + key) for key in (_KEY_LENGTH, _VALUE_LENGTH)} - {None}
     if len(lengths) > 1:
@@ -79,7 +82,7 @@ def _refuse_unsupported(file: GgufFile, family: Family) -> None:
 
 def _refuse_unknown(file: GgufFile, family: Family) -> None:
     known = {*_READ, *_HARMLESS, *family.epsilon, *family.required, *family.optional, *family.stated_once}
-    known |= {*family.ignored, *family.variants}
+    known |= {*family.ignored, *family.variants, *family.own}
     if family.has_window:
         known.add(WINDOW)
     if family.window_period is not None:
@@ -112,10 +115,10 @@ def _values(file: GgufFile, family: Family, default: PretrainedConfig) -> dict[s
     sizes = {"num_key_value_heads": _stated(file, _KV_HEADS) or heads}
     sizes["head_dim"] = _stated(file, _KEY_LENGTH) or hidden // heads
     implied = {"num_key_value_heads": heads, "head_dim": hidden // heads}
-    values |= {name: size for name, size in sizes.items() if hasattr(default, name) or size != implied[name]}
+    values |= {name: size for name, size in sizes.items() if _has(default, name) or size != implied[name]}
     values |= {name: _number(file, key) for key, name in (*family.epsilon.items(), *family.required.items())}
     values |= family.constants
-    values |= {name: value for key, name in family.optional.items() if (value := _stated(file, key)) is not None}
+    values |= _optional(file, family)
     values |= {flag: _is_present(file, tensor) for flag, tensor in family.if_present.items()}
     values |= _windows(file, family, values["num_hidden_layers"])
     values |= _scales(file, sizes["head_dim"], hidden // heads)
@@ -123,6 +126,22 @@ def _values(file: GgufFile, family: Family, default: PretrainedConfig) -> dict[s
     values["tie_word_embeddings"] = "output.weight" not in file.tensors
     values["eos_token_id"] = list(stop_ids(file)) or None
     return values | {name: file.fields.get(key) for name, key in _TOKEN_IDS.items()}
+
+
+def _has(config: PretrainedConfig, name: str) -> bool:
+    """Whether a configuration has a value of its own; transformers raises for one that may differ between layers."""
+    return name in (getattr(config, "per_layer_attributes", None) or ()) or hasattr(config, name)
+
+
+def _optional(file: GgufFile, family: Family) -> dict[str, Any]:
+    """What of it the file states; a name with a dot is of a configuration inside the configuration."""
+    found: dict[str, Any] = {}
+    for key, name in family.optional.items():
+        value = _stated(file, key)
+        outer, _, inner = name.partition(".")
+        if value is not None:
+            found[outer] = {inner: value} if inner else value
+    return found
 
 
 def _is_present(file: GgufFile, tensor: str) -> bool:

@@ -41,7 +41,9 @@ class Family:
     qkv_by_heads: bool = False  # transformers has query, key and value of a head together, the file of all heads
     transposed: tuple[str, ...] = ()  # matrices that transformers stores with inputs first
     norm_offset: float = 0.0  # that the file's norms have more than transformers'
-    norms_of_heads: Mapping[str, str] = field(default_factory=dict)  # stacked in the file -> a tensor a head
+    stacked: Mapping[str, str] = field(default_factory=dict)  # list of modules -> the one tensor that the file has
+    by_layer: tuple[str, ...] = ()  # keys that may differ between layers
+    own: tuple[str, ...] = ()  # keys that only code of the family's own reads, see `gemma`
 
 
 _QK = ("attn_q", "attn_k")
@@ -87,6 +89,34 @@ FAMILIES: dict[str, Family] = {
         local_base=10000.0,
         norm_offset=1.0,
     ),
+    "gemma3n": Family(
+        "gemma3n_text",
+        required={
+            "altup.active_idx": "altup_active_idx",
+            "altup.num_inputs": "altup_num_inputs",
+            "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+            "attention.shared_kv_layers": "num_kv_shared_layers",
+        },
+        optional={"final_logit_softcapping": "final_logit_softcapping"},
+        window_period=5,
+        local_base=10000.0,
+        stacked={"altup_projections": "altup_projections", "altup_unembed_projections": "altup_unembed_projections"},
+        own=("activation_sparsity_scale",),
+    ),
+    "gemma4": Family(
+        "gemma4_text",
+        optional={
+            "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+            "attention.shared_kv_layers": "num_kv_shared_layers",
+            "final_logit_softcapping": "final_logit_softcapping",
+            "attention.key_length_swa": "head_dim",
+        },
+        constants={"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        window_period=6,
+        local_base=10000.0,
+        by_layer=("attention.head_count_kv", "feed_forward_length"),
+        own=("attention.value_length_swa", "rope.dimension_count_swa"),
+    ),
     "phi3": Family("phi3", has_window=True, is_partial=True),
     "granite": Family(
         "granite",
@@ -120,7 +150,7 @@ FAMILIES: dict[str, Family] = {
         required=_PARALLEL,
         if_present={"qk_layernorm": "attn_q_norm.weight", "use_qkv_bias": "attn_q.bias"},
         is_partial=True,
-        norms_of_heads={"q_layernorm.norms": "q_layernorm", "k_layernorm.norms": "k_layernorm"},
+        stacked={"q_layernorm.norms": "q_layernorm", "k_layernorm.norms": "k_layernorm"},
     ),
     "starcoder2": Family(
         "starcoder2",
@@ -167,6 +197,14 @@ FAMILIES: dict[str, Family] = {
         if_present={"attention_bias": "attn_qkv.bias"},
         is_partial=True,
         qkv_by_heads=True,
+    ),
+    "bloom": Family("bloom", epsilon=_GPT2_NORM, is_rotated=False, qkv_by_heads=True),
+    "mpt": Family(
+        "mpt",
+        epsilon=_GPT2_NORM,
+        optional={"attention.clamp_kqv": "attn_config.clip_qkv"},
+        stated_once={"attention.max_alibi_bias": 8.0},
+        is_rotated=False,
     ),
     "ernie4_5": Family("ernie4_5", if_present={"use_bias": "attn_q.bias"}),
     "seed_oss": Family("seed_oss", if_present={**_BIASES, "attention_out_bias": "attn_output.bias"}),

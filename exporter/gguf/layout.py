@@ -69,9 +69,17 @@ def find_places(
         found = tensors.get(stored) or _part_of_fused(tensors, stored, model.config)
         if found is not None:
             used.add(found.name)
-            part = _head_of_stack(found, name, family)
+            part = _part_of_stack(found, name, family)
             places[name] = _placed(part, stored, family, model.config)
+    used |= _left_by_sharing(model.config)
     return places | {name: Place(tensor) for name, tensor in tensors.items() if name not in used}
+
+
+def _left_by_sharing(config: Any) -> set[str]:
+    """Tensors that a file has of layers which use the keys and values of others."""
+    count = config.num_hidden_layers
+    shared = range(count - (getattr(config, "num_kv_shared_layers", 0) or 0), count)
+    return {f"blk.{layer}.{module}.weight" for layer in shared for module in ("attn_k", "attn_v", "attn_k_norm")}
 
 
 def _stored_names(architecture: str, family: Family, model: PreTrainedModel) -> dict[str, str]:
@@ -81,10 +89,12 @@ def _stored_names(architecture: str, family: Family, model: PreTrainedModel) -> 
     names = {}
     for name in model.state_dict():
         stem, _, suffix = name.rpartition(".")
-        for module, stacked in family.norms_of_heads.items():
-            if f".{module}." in stem:
-                stem = f"{stem.split('.self_attn.')[0]}.self_attn.{stacked}"
-        stored = table.get_name(stem)
+        for module, stacked in family.stacked.items():
+            before, found, _ = stem.partition(f".{module}.")
+            stem = f"{before}.{stacked}" if found else stem
+        if suffix not in ("weight", "bias"):  # a tensor that no module of torch's own has
+            stem, suffix = name, "weight"
+        stored = table.get_name(stem) or table.get_name(stem.removeprefix("transformer."))
         if stored is not None:
             names[name] = f"{stored}.{suffix}"
     return names
@@ -113,21 +123,21 @@ def rows_of(tensor: GgufTensor, start: int, count: int) -> GgufTensor:
     return replace(tensor, shape=(count,), offset=tensor.offset + start * size)
 
 
-def _head_of_stack(tensor: GgufTensor, name: str, family: Family) -> GgufTensor:
-    module = next((module for module in family.norms_of_heads if f".{module}." in name), None)
+def _part_of_stack(tensor: GgufTensor, name: str, family: Family) -> GgufTensor:
+    module = next((module for module in family.stacked if f".{module}." in name), None)
     if module is None:
         return tensor
-    row = rows_of(tensor, int(name.split(f".{module}.")[1].split(".", maxsplit=1)[0]), 1)
-    return replace(row, shape=tensor.shape[1:])
+    number, size = int(name.split(f".{module}.")[1].split(".", maxsplit=1)[0]), tensor.num_rows // tensor.shape[0]
+    return replace(rows_of(tensor, number * size, size), shape=tensor.shape[1:])
 
 
 def _placed(tensor: GgufTensor, stored: str, family: Family, config: Any) -> Place:
     stem, _, suffix = stored.rpartition(".")
     module = stem.rpartition(".")[2]
-    counts = {"attn_q": config.num_attention_heads, "attn_k": getattr(config, "num_key_value_heads", None)}
+    heads = "num_attention_heads" if module == "attn_q" else "num_key_value_heads"
     return Place(
         tensor,
-        num_heads=counts[module] if module in family.pairs else 0,
+        num_heads=getattr(config, heads) if module in family.pairs else 0,
         by_heads=config.num_attention_heads if family.qkv_by_heads and module == _FUSED else 0,
         transposed=module in family.transposed and suffix == "weight",
         offset=family.norm_offset if module.endswith("norm") and suffix == "weight" else 0.0,

@@ -16,11 +16,14 @@ from torch.nn import functional
 
 from .reference_families import COMPUTATIONS
 from .reference_file import ReferenceFile
+from .reference_gemma import inputs_of_layers, merged, of_layer_input, run_layer, sparse, spread
 from .reference_rotation import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    Step = Callable[[torch.Tensor], torch.Tensor]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -29,6 +32,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "relu_squared": lambda x: functional.relu(x).square(),
 }
+_MAX_ALIBI = 8.0
 
 
 class GgufReference:
@@ -37,6 +41,8 @@ class GgufReference:
     def __init__(self, parts: Sequence[Path]) -> None:
         self._file = ReferenceFile(parts)
         self._kind = COMPUTATIONS[self._file.architecture]
+        self._num_layers = int(self._file.value("block_count"))
+        self._kept: dict[bool, tuple[torch.Tensor, torch.Tensor]] = {}  # last keys and values of layers with a window
         self._num_heads = int(self._file.value("attention.head_count"))
         self._num_kv_heads = int(self._file.value("attention.head_count_kv", self._num_heads))
         self._hidden = int(self._file.value("embedding_length"))
@@ -55,9 +61,12 @@ class GgufReference:
                 has_window: Rotation(self._file, self._kind, self._head_size, len(ids), has_window=has_window)
                 for has_window in (False, True)
             }
-            for layer in range(int(self._file.value("block_count"))):
-                x = self._layer(x, layer, rotations)
-            x = self._norm(x, "output_norm")
+            given = inputs_of_layers(self._file, ids, x)
+            has_streams = self._file.has("altup_proj.weight")
+            x = spread(self._file, x) if has_streams else x
+            for layer in range(self._num_layers):
+                x = self._layer(x, layer, rotations, None if given is None else given[layer])
+            x = self._norm(merged(self._file, x) if has_streams else x, "output_norm")
             name = "output" if self._file.has("output.weight") else "token_embd"
             return np.asarray(self._scaled_logits(self._linear(x, name)).numpy())
 
@@ -66,51 +75,91 @@ class GgufReference:
         if self._file.has("position_embd.weight"):
             x = x + self._file.read("position_embd.weight")[: len(ids)]
         root = math.sqrt(self._hidden) if self._kind.embedding_root else 1.0
-        return x * (root * float(self._file.value("embedding_scale", 1.0)))
+        return self._norm(
+            x * (root * float(self._file.value("embedding_scale", 1.0))), "token_embd_norm", is_optional=True
+        )
 
     def _scaled_logits(self, logits: torch.Tensor) -> torch.Tensor:
         scale = float(self._file.value("logit_scale", 1.0))
         logits = logits / scale if self._kind.divides_logits else logits * scale
         return _capped(logits, float(self._file.value("final_logit_softcapping", self._kind.final_cap)))
 
-    def _layer(self, x: torch.Tensor, layer: int, rotations: dict[bool, Rotation]) -> torch.Tensor:
+    def _layer(
+        self, x: torch.Tensor, layer: int, rotations: dict[bool, Rotation], given: torch.Tensor | None
+    ) -> torch.Tensor:
+        prefix = f"blk.{layer}."
+
+        def attend(h: torch.Tensor) -> torch.Tensor:
+            mixed = self._attention(h, layer, rotations)
+            if self._kind.ffn_norm == "post_attention_norm":
+                return mixed
+            return self._norm(mixed, f"{prefix}post_attention_norm", is_optional=True)
+
+        def change(h: torch.Tensor) -> torch.Tensor:
+            return self._norm(self._mlp(h, layer), f"{prefix}post_ffw_norm", is_optional=True)
+
+        if self._file.has(f"{prefix}altup_router.weight") and given is not None:
+            return run_layer(self._file, prefix, x, given, (attend, change))
+        x = self._plain_layer(x, layer, attend, change)
+        if given is not None:
+            x = x + of_layer_input(self._file, prefix, x, given)
+        scale = f"{prefix}layer_output_scale.weight"
+        return x * self._file.read(scale) if self._file.has(scale) else x
+
+    def _plain_layer(self, x: torch.Tensor, layer: int, attend: Step, change: Step) -> torch.Tensor:
         prefix, scale = f"blk.{layer}.", float(self._file.value("residual_scale", 1.0))
         h = self._norm(x, f"{prefix}attn_norm")
-        mixed = self._attention(h, layer, rotations)
-        if self._kind.ffn_norm != "post_attention_norm":
-            mixed = self._norm(mixed, f"{prefix}post_attention_norm", is_optional=True)
+        mixed = attend(h)
         ffn_norm = f"{prefix}{self._kind.ffn_norm}"
         if self._file.value("use_parallel_residual", self._kind.is_parallel):
             h = self._norm(x, ffn_norm) if self._file.has(f"{ffn_norm}.weight") else h
-            return x + mixed + self._mlp(h, prefix)
+            return x + mixed + change(h)
         x = x + mixed * scale
-        changed = self._mlp(self._norm(x, ffn_norm), prefix)
-        return x + self._norm(changed, f"{prefix}post_ffw_norm", is_optional=True) * scale
+        return x + change(self._norm(x, ffn_norm)) * scale
 
     def _attention(self, h: torch.Tensor, layer: int, rotations: dict[bool, Rotation]) -> torch.Tensor:
         prefix = f"blk.{layer}."
         window = self._window(layer)
-        q, k, v = self._query_key_value(h, prefix)
         rotate = rotations[window > 0 and self._kind.window_period > 0] if self._rotates(layer, window) else None
+        q, *own = self._query_key_value(h, layer)
         q = self._normed_and_rotated(q, f"{prefix}attn_q", rotate)
-        k = self._normed_and_rotated(k, f"{prefix}attn_k", rotate)
-        k, v = (heads.repeat_interleave(self._num_heads // self._num_kv_heads, dim=1) for heads in (k, v))
+        if own:
+            k = self._normed_and_rotated(own[0], f"{prefix}attn_k", rotate)
+            v = self._file.normed(own[1], "", is_layer_norm=False) if self._kind.norms_values else own[1]
+            self._kept[window > 0] = k, v
+        k, v = (heads.repeat_interleave(q.shape[1] // heads.shape[1], dim=1) for heads in self._kept[window > 0])
         scores = torch.einsum("qhd,khd->hqk", q * self._scale(len(h)), k)
         scores = _capped(scores, float(self._file.value("attn_logit_softcapping", self._kind.attention_cap)))
         distance = torch.arange(len(h))[:, None] - torch.arange(len(h))
+        if self._kind.has_alibi:
+            scores = scores - self._slopes()[:, None, None] * distance
         hidden = (distance < 0) | (distance >= window) if window else distance < 0
         weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
         mixed = torch.einsum("hqk,khd->qhd", weights, v).reshape(len(h), -1)
         return self._linear(mixed, f"{prefix}attn_output")
 
-    def _query_key_value(self, h: torch.Tensor, prefix: str) -> list[torch.Tensor]:
-        """Each [num_tokens, heads, head size]."""
-        counts = [self._num_heads, self._num_kv_heads, self._num_kv_heads]
+    def _slopes(self) -> torch.Tensor:
+        """What a score loses for a position, [num_heads]: powers of one number, then every other one of its root."""
+        power = 1 << (self._num_heads.bit_length() - 1)
+        exponents = [(head + 1) / power for head in range(power)]
+        exponents += [(2 * head + 1) / (2 * power) for head in range(self._num_heads - power)]
+        return 2.0 ** (-_MAX_ALIBI * torch.tensor(exponents))
+
+    def _query_key_value(self, h: torch.Tensor, layer: int) -> list[torch.Tensor]:
+        """Each [num_tokens, heads, head size]; queries alone, where an earlier layer's keys and values are used."""
+        prefix, kv_heads = f"blk.{layer}.", self._file.values("attention.head_count_kv")
+        kv_heads = kv_heads[layer] if isinstance(kv_heads, list) else self._num_kv_heads
+        counts = [self._num_heads, kv_heads, kv_heads]
+        shared = int(self._file.value("attention.shared_kv_layers", 0))
         if self._file.has(f"{prefix}attn_qkv.weight"):
             sizes = [count * self._head_size for count in counts]
             parts = torch.split(self._linear(h, f"{prefix}attn_qkv"), sizes, dim=-1)
+        elif layer >= self._num_layers - shared:
+            parts = (self._linear(h, f"{prefix}attn_q"),)
         else:
-            parts = tuple(self._linear(h, f"{prefix}attn_{name}") for name in "qkv")
+            value = "v" if self._file.has(f"{prefix}attn_v.weight") else "k"
+            parts = tuple(self._linear(h, f"{prefix}attn_{name}") for name in ("q", "k", value))
+        counts = counts[: len(parts)]
         limit = float(self._file.value("attention.clamp_kqv", math.inf))
         return [part.clamp(-limit, limit).reshape(len(h), count, -1) for part, count in zip(parts, counts, strict=True)]
 
@@ -128,9 +177,9 @@ class GgufReference:
 
     def _scale(self, num_tokens: int) -> torch.Tensor:
         """What queries are multiplied by, [num_tokens, 1, 1]."""
-        is_width = self._kind.width_scale_at == int(self._file.value("block_count"))
+        is_width = self._kind.width_scale_at == self._num_layers
         divisor = math.sqrt(self._hidden // self._num_heads if is_width else self._head_size)
-        scale = float(self._file.value("attention.scale", 0.0)) or 1.0 / divisor
+        scale = self._kind.scale or float(self._file.value("attention.scale", 0.0)) or 1.0 / divisor
         growth = float(self._file.value("attention.temperature_scale", 0.0))
         original = float(self._file.value("rope.scaling.original_context_length", 1.0))
         positions = torch.arange(num_tokens)[:, None, None]
@@ -151,11 +200,12 @@ class GgufReference:
         every = self._kind.rotates_not_every
         return self._kind.rotates and not (every and (layer + 1) % every == 0)
 
-    def _mlp(self, h: torch.Tensor, prefix: str) -> torch.Tensor:
+    def _mlp(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+        prefix = f"blk.{layer}."
         activation = _ACTIVATIONS[self._kind.activation]
         up = self._linear(h, f"{prefix}ffn_up")
         if self._file.has(f"{prefix}ffn_gate.weight"):
-            up = activation(self._linear(h, f"{prefix}ffn_gate")) * up
+            up = activation(sparse(self._file, layer, self._linear(h, f"{prefix}ffn_gate"))) * up
         elif up.shape[-1] > int(self._file.value("feed_forward_length")):
             gate, up = up.chunk(2, dim=-1)
             up = activation(gate) * up
@@ -164,8 +214,7 @@ class GgufReference:
         return self._linear(up, f"{prefix}ffn_down")
 
     def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        y = x @ self._file.read(f"{name}.weight").T
-        return y + self._file.read(f"{name}.bias") if self._file.has(f"{name}.bias") else y
+        return self._file.linear(x, name)
 
     def _norm(self, x: torch.Tensor, name: str, *, is_optional: bool = False) -> torch.Tensor:
         """Over the last axis; without weights where the architecture has none at all, and not where it has no norm."""

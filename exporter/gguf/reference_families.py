@@ -27,6 +27,9 @@ class Computation:
     divides_logits: bool = False  # by logit_scale, which multiplies them otherwise
     local_base: float = 0.0  # of layers with a window, which are not scaled; 0: as the others
     scales_full_attention_alone: bool = False  # the base is one, and layers with a window are not scaled
+    has_alibi: bool = False  # scores lose a slope of the head times the distance
+    norms_values: bool = False  # without weights, as keys are normed with some
+    scale: float = 0.0  # of scores; 0: by the head's size
     width_scale_at: int = 0  # layers of the model whose scores are divided by the root of hidden size / heads
     attention_cap: float = 0.0
     final_cap: float = 0.0
@@ -56,6 +59,18 @@ COMPUTATIONS: dict[str, Computation] = {
     "gemma3": Computation(
         activation="gelu_tanh", embedding_root=True, window_period=6, local_base=10000.0, width_scale_at=62
     ),
+    "gemma3n": Computation(
+        activation="gelu_tanh",
+        embedding_root=True,
+        window_period=5,
+        local_base=10000.0,
+        norms_values=True,
+        scale=1.0,
+        final_cap=30.0,
+    ),
+    "gemma4": Computation(
+        activation="gelu_tanh", embedding_root=True, window_period=6, local_base=10000.0, norms_values=True, scale=1.0
+    ),
     "phi3": _HALVES,
     "granite": Computation(rotates_pairs=True, divides_logits=True),
     "smollm3": Computation(rotates_pairs=True, rotates_not_every=4),
@@ -75,6 +90,8 @@ COMPUTATIONS: dict[str, Computation] = {
     "gpt2": _GPT2,
     "starcoder": _GPT2,
     "gptneox": Computation(is_layer_norm=True, activation="gelu"),  # llama.cpp takes the other GELU; trained with this
+    "bloom": Computation(rotates=False, is_layer_norm=True, activation="gelu_tanh", has_alibi=True),
+    "mpt": Computation(rotates=False, is_layer_norm=True, activation="gelu", has_alibi=True),  # as gptneox
     "ernie4_5": _PAIRS,
     "seed_oss": Computation(ffn_norm="post_attention_norm"),
     "nemotron": Computation(is_layer_norm=True, activation="relu_squared"),

@@ -76,6 +76,11 @@ class ReferenceFile:
             mapped.madvise(mmap.MADV_DONTNEED)  # pages of a mapped file count as this process's memory
         return torch.from_numpy(values.reshape(shape))
 
+    def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """By the matrix of a name, and its bias where there is one."""
+        y = x @ self.read(f"{name}.weight").T
+        return y + self.read(f"{name}.bias") if self.has(f"{name}.bias") else y
+
     def normed(self, x: torch.Tensor, name: str, *, is_layer_norm: bool) -> torch.Tensor:
         """A norm over the last axis, by the weight and bias of a name where there are any."""
         key = "attention.layer_norm_epsilon" if is_layer_norm else "attention.layer_norm_rms_epsilon"

@@ -21,10 +21,11 @@ class Rotation:
         self, file: ReferenceFile, kind: Computation, head_size: int, num_tokens: int, *, has_window: bool
     ) -> None:
         self._file, self._pairs = file, kind.rotates_pairs
+        is_local = has_window and (kind.local_base > 0 or kind.scales_full_attention_alone)
         self._width = int(file.value("rope.dimension_count", head_size))
         base = float(file.value("rope.freq_base", 10000.0))
-        is_local = has_window and (kind.local_base > 0 or kind.scales_full_attention_alone)
         if is_local:
+            self._width = int(file.value("rope.dimension_count_swa", self._width))
             base = float(file.value("rope.freq_base_swa", kind.local_base or base))
         frequencies = base ** (-torch.arange(0, self._width, 2, dtype=torch.float64) / self._width)
         magnitude = 1.0

@@ -88,8 +88,10 @@ def build_tokenizer(file: GgufFile) -> GgufTokenizer | None:
             )
     elif kind == "llama":
         backend = _sentence_piece(file)
+    elif kind == "gemma4":
+        backend = _merged_pieces(file)
     else:
-        raise TokenizerError(f"{file.path} has a tokenizer of kind {kind!r}, known are 'gpt2' and 'llama'")
+        raise TokenizerError(f"{file.path} has a tokenizer of kind {kind!r}, known are 'gpt2', 'llama' and 'gemma4'")
     _add_marked(backend, file)
     add_bos = bool(file.fields.get(_PREFIX + "add_bos_token", kind == "llama" or rule in _BEGINS_TEXT))
     add_bos = add_bos and file.fields.get(_PREFIX + "bos_token_id") is not None
@@ -164,6 +166,19 @@ def _sentence_piece(file: GgufFile) -> Tokenizer:
     backend.decoder = decoders.Sequence(
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *after]
     )
+    return backend
+
+
+def _merged_pieces(file: GgufFile) -> Tokenizer:
+    """Pieces of SentencePiece's kind whose merges are in the file; line breaks are apart from other text."""
+    merges = [tuple(merge.split(" ", 1)) for merge in file.field(_PREFIX + "merges")]
+    unknown, tokens = file.fields.get(_PREFIX + "unknown_token_id"), _tokens(file)
+    name = None if unknown is None else tokens[int(unknown)]
+    has_bytes = _BYTE in _kinds(file)
+    backend = Tokenizer(models.BPE(_vocabulary(file), merges, unk_token=name, fuse_unk=True, byte_fallback=has_bytes))
+    backend.normalizer = normalizers.Replace(" ", _SPACE)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
+    backend.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
     return backend
 
 

@@ -13,7 +13,7 @@ from .check import check_fused
 from .duplicates import join_duplicates
 from .embedding import pack_embeddings
 from .gated import fuse_swiglu
-from .linear import pack_projections
+from .linear import fold_biases, pack_projections
 from .lower import lower
 from .match import sweep
 from .norm_prologue import fold_norms, lower_norms, store_pending
@@ -62,6 +62,7 @@ def fuse(
     shared = shared_inputs()
     lower(model, plan, shared)
     join_duplicates(model)
+    fold_biases(model, plan)
     fuse_norms(model, plan)
     fuse_activations(model)
     sweep(model.graph)

@@ -25,7 +25,7 @@ from .heads import (
 from .layout import Rows, in_order, joined, rows_of
 from .linear import biases_of, linear_node, parameters_of
 from .match import input_of, insert_before, refuse, scope
-from .rotary import rotary_of
+from .rotary import rotary_of, table_of
 from .row_graph import TOKENS, row_dims
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def fuse_attention(model: ir.Model, plan: Plan, shared: dict[str, ir.Value]) -> 
         else:
             packed = _queries(node, q, plan)
         scale = node.attributes["scale"].as_float() * factor_of(q) * cache.factor
-        new = _paged_attention(node, (q, k), packed, scale, plan, shared, cache, is_shared=is_shared)
+        new = _paged_attention(node, (q, k, v), packed, scale, plan, shared, cache, is_shared=is_shared)
         insert_before(node, new)
         new.outputs[0].type = node.outputs[0].type
         new.outputs[0].shape = ir.Shape([TOKENS, q.num_heads * q.head_dim])
@@ -79,9 +79,9 @@ class _Cache:
 
 def _own_qkv(node: ir.Node, branches: tuple[Heads, Heads, Heads], plan: Plan) -> ir.Value:
     """Queries, keys and values side by side."""
-    q, k, _ = branches
+    q, k, v = branches
     find_rotation(node, q, k, plan)
-    find_norms(q, k, plan)
+    find_norms(q, k, v, plan)
     for heads in branches:
         heads.rows = rows_of(heads.value)
     return _qkv(node, branches, plan) or _joined_qkv(node, branches, plan)
@@ -211,7 +211,7 @@ def _replace_output(node: ir.Node, new: ir.Node, v: Heads, plan: Plan) -> None:
 
 def _paged_attention(  # noqa: PLR0917 - what an attention is made of
     node: ir.Node,
-    branches: tuple[Heads, Heads],
+    branches: tuple[Heads, Heads, Heads],
     qkv: ir.Value,
     scale: float,
     plan: Plan,
@@ -220,15 +220,14 @@ def _paged_attention(  # noqa: PLR0917 - what an attention is made of
     *,
     is_shared: bool,
 ) -> ir.Node:
-    q, k = branches
+    q, k, _ = branches
     layer = node.attributes["layer"].as_int()
-    vectors: list[ir.Value | None] = [
-        None if heads.norm is None else plan.vector(f"layers.{layer}.{name}_norm", [input_of(heads.norm, 1)])
-        for name, heads in (("q", q), ("k", k))
+    norms = [
+        _norm_weight(heads, f"layers.{layer}.{name}_norm", plan) for name, heads in zip("qkv", branches, strict=True)
     ]
-    slopes = node.attributes.get("slopes")
-    if slopes is not None:
-        vectors.append(_stored_slopes(slopes.as_floats(), plan))
+    vectors = [*norms[:2], *_special(node, layer, plan), norms[2]]
+    while vectors and vectors[-1] is None:
+        del vectors[-1]
     rotary = q.rotary
     tables = plan.unrotated(_UNROTATED // 2) if rotary is None else (rotary.cos, rotary.sin)
     inputs = [shared[name] for name in contract.ATTENTION_INPUTS]
@@ -250,6 +249,29 @@ def _paged_attention(  # noqa: PLR0917 - what an attention is made of
         attributes,
         domain=contract.DOMAIN,
     )
+
+
+def _norm_weight(heads: Heads, name: str, plan: Plan) -> ir.Value | None:
+    """Of the norm that attention itself does; None: there is none."""
+    if heads.norm is None:
+        return None
+    weight = heads.norm.inputs[1]
+    ones = f"ones.{heads.head_dim}"
+    return plan.vector(ones, [plan.ones(heads.head_dim)]) if weight is None else plan.vector(name, [weight])
+
+
+def _special(node: ir.Node, layer: int, plan: Plan) -> list[ir.Value | None]:
+    """Slopes, biases by key and sinks, where a layer has them."""
+    slopes = node.attributes.get("slopes")
+    biases, sinks = (*node.inputs[3:], None, None)[:2]
+    table = None if biases is None else table_of(through_reshapes(biases), plan)
+    if biases is not None and table is None:
+        raise refuse(node, "its scores have a bias that more than the key's position decides")
+    return [
+        None if slopes is None else _stored_slopes(slopes.as_floats(), plan),
+        None if table is None else plan.value(table),
+        None if sinks is None else plan.vector(f"layers.{layer}.sinks", [sinks]),
+    ]
 
 
 def _stored_slopes(slopes: Sequence[float], plan: Plan) -> ir.Value:

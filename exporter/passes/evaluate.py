@@ -6,8 +6,10 @@ Knows the ONNX operators that torch's exporter writes for decoders, and nothing 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from pilotfish.exporter.errors import UnsupportedModelError
@@ -43,7 +45,7 @@ class Evaluator:
             return self._found[value]
         known = self._given(value)
         if known is None and value.const_value is not None:
-            known = torch.from_numpy(value.const_value.numpy().copy())
+            known = _tensor(value.const_value)
         if known is not None:
             self._found[value] = known
             return known
@@ -84,6 +86,14 @@ def _on_one_device(op_type: str, arguments: Sequence[Tensor | None]) -> list[Ten
     return [*moved, *arguments[count:]]
 
 
+def _tensor(stored: ir.TensorProtocol) -> Tensor:
+    """A constant of the graph; numpy's bfloat16 is unknown to torch."""
+    found = stored.numpy()
+    if found.dtype.name == "bfloat16":
+        return torch.from_numpy(found.astype(np.float32)).bfloat16()
+    return torch.from_numpy(found.copy())
+
+
 def _attribute(node: ir.Node, name: str, default: Any) -> Any:
     found = node.attributes.get(name)
     return default if found is None else found.value
@@ -96,7 +106,7 @@ def _integers(tensor: Tensor | None) -> list[int]:
 def _constant(node: ir.Node) -> Tensor:
     for value in node.attributes.values():
         if value.name == "value":
-            return torch.from_numpy(value.as_tensor().numpy().copy())
+            return _tensor(value.as_tensor())
         return torch.tensor(value.value)
     raise refuse(node, "a constant has no value")
 
@@ -215,26 +225,16 @@ def _layer_norm(node: ir.Node, x: Tensor, scale: Tensor, bias: Tensor | None = N
     return torch.nn.functional.layer_norm(x, x.shape[axis:], scale, bias, _attribute(node, "epsilon", EPSILON))
 
 
-def _attention(_node: ir.Node, query: Tensor, _key: Tensor, value: Tensor, *_: Tensor) -> Tensor:
+def _attention(_node: ir.Node, query: Tensor, _key: Tensor, value: Tensor, *_: Tensor | None) -> Tensor:
     return query.new_empty(query.shape[0], query.shape[2], query.shape[1], value.shape[3])
+
+
+def _rms_norm(node: ir.Node, x: Tensor, weight: Tensor | None = None) -> Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, _attribute(node, "epsilon", EPSILON))
 
 
 def _plain(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda _node, *arguments: function(*arguments)
-
-
-def _most(*arguments: Tensor) -> Tensor:
-    result = arguments[0]
-    for other in arguments[1:]:
-        result = torch.maximum(result, other)
-    return result
-
-
-def _least(*arguments: Tensor) -> Tensor:
-    result = arguments[0]
-    for other in arguments[1:]:
-        result = torch.minimum(result, other)
-    return result
 
 
 def _divide(x: Tensor, y: Tensor) -> Tensor:
@@ -255,8 +255,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "And": _plain(torch.logical_and),
     "Or": _plain(torch.logical_or),
     "Not": _plain(torch.logical_not),
-    "Max": _plain(_most),
-    "Min": _plain(_least),
+    "Max": _plain(lambda *items: reduce(torch.maximum, items)),
+    "Min": _plain(lambda *items: reduce(torch.minimum, items)),
     "MatMul": _plain(torch.matmul),
     "Gemm": _matmul_bias,
     "Identity": _plain(lambda x: x),
@@ -287,5 +287,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Unsqueeze": _unsqueeze,
     # of pilotfish's domain, between tracing and the passes
     "Attention": _attention,
+    "RMSNorm": _rms_norm,
     "Projection": lambda _node, x, weight, bias=None: torch.nn.functional.linear(x, weight, bias),
 }

@@ -71,20 +71,24 @@ def _rotary_of_scaled(node: ir.Node, heads: ir.Value, plan: Plan) -> Rotary | No
     return None
 
 
-def find_norms(q: Heads, k: Heads, plan: Plan) -> None:
-    """Norms of each head by itself with one weight for all, right before the rotation."""
+def find_norms(q: Heads, k: Heads, v: Heads, plan: Plan) -> None:
+    """Norms of each head by itself with one weight for all, right before the rotation; of values, with or without."""
     q_norm, k_norm = norm_of(q, plan), norm_of(k, plan)
     if q_norm is None or k_norm is None or epsilon_of(q_norm) != epsilon_of(k_norm):
         return
     for heads, norm in ((q, q_norm), (k, k_norm)):
         heads.norm, heads.value = norm, input_of(norm, 0)
+    v_norm = norm_of(v, plan)
+    if v_norm is not None and epsilon_of(v_norm) == epsilon_of(q_norm) and v.head_dim == q.head_dim:
+        v.norm, v.value = v_norm, input_of(v_norm, 0)
 
 
 def norm_of(heads: Heads, plan: Plan) -> ir.Node | None:
     """The norm of each head with one weight for all that makes the value; None: it is made otherwise."""
     norm = producer(through_reshapes(heads.value), "RMSNorm")
-    is_own = norm is not None and row_dims(norm.outputs[0])[-1] == heads.head_dim and plan.is_pending(norm.inputs[1])
-    return norm if is_own else None
+    if norm is None or row_dims(norm.outputs[0])[-1] != heads.head_dim:
+        return None
+    return norm if norm.inputs[1] is None or plan.is_pending(norm.inputs[1]) else None
 
 
 def through_reshapes(value: ir.Value) -> ir.Value:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from pilotfish.exporter.contract import DOMAIN
+from pilotfish.exporter.contract import BLOCK_COLUMNS, DOMAIN, TILE_ROWS
 
-from .match import input_of, layer_index, replace
+from .match import input_of, layer_index, replace, static_shape, sweep
 from .row_graph import TOKENS, row_dims
 
 if TYPE_CHECKING:
@@ -47,12 +47,32 @@ def linear_node(
     return ir.node("Linear", [x, plan.value(weight.name), bias, None, None], attributes, domain=DOMAIN)
 
 
+def fold_biases(model: ir.Model, plan: Plan) -> None:
+    """Projection(x, weight) + a stored vector -> Projection(x, weight, bias), of models that add it by themselves."""
+    for node in list(model.graph):
+        if node.op_type != "Add":
+            continue
+        for projection, bias in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
+            made = None if projection is None else projection.producer()
+            if made is None or made.op_type != "Projection" or not plan.is_pending(bias) or projection is None:
+                continue
+            is_its_own = len(projection.uses()) == 1 and parameters_of(made)[1] is None
+            if is_its_own and bias is not None and static_shape(bias) == row_dims(projection):
+                made.replace_input_with(2, bias)
+                ir.convenience.replace_all_uses_with(node.outputs[0], projection, replace_graph_outputs=True)
+                break
+    sweep(model.graph)
+
+
 def pack_projections(model: ir.Model, plan: Plan) -> None:
-    """Projection(x, weight, bias) -> Linear(x, packed weight, bias)."""
+    """Projection(x, weight, bias) -> Linear(x, packed weight, bias); a small one becomes a row-wise node."""
     head = _head(model.graph.outputs[0])
     for node in list(model.graph):
         if node.op_type == "Projection":
             weight, bias, transposed = parameters_of(node)
+            if node is not head and not transposed and _is_small(plan.shape(str(weight.name))):
+                replace(node, _row_wise(node, weight, bias))
+                continue
             role = "lm_head" if node is head else "linear"
             name = role if node is head else _name(str(weight.name), plan)
             packed = plan.weight(name, (weight,), role, transposed=transposed)
@@ -60,6 +80,18 @@ def pack_projections(model: ir.Model, plan: Plan) -> None:
             new = linear_node(plan, packed, input_of(node, 0), stored)
             replace(node, new)
             new.outputs[0].shape = ir.Shape([TOKENS, packed.out_features])
+
+
+def _is_small(shape: tuple[int, ...]) -> bool:
+    """Less than a packed tile of rows, or than a block of columns: as those that mix a few residual streams."""
+    return shape[0] < TILE_ROWS or shape[1] < BLOCK_COLUMNS
+
+
+def _row_wise(node: ir.Node, weight: ir.Value, bias: ir.Value | None) -> ir.Node:
+    """As a node that can be a step of a RowSteps."""
+    new = ir.node("Gemm", [input_of(node, 0), weight, *([] if bias is None else [bias])], {"transB": 1})
+    new.outputs[0].shape, new.outputs[0].type = node.outputs[0].shape, node.outputs[0].type
+    return new
 
 
 def _kept(plan: Plan, role: str) -> tuple[int, ...] | None:

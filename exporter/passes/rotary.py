@@ -48,7 +48,7 @@ class Rotary:
 def rotary_of(heads: ir.Value, plan: Plan) -> Rotary | None:
     """The rotation that makes `heads`; None: there is none, or not one that the operator has."""
     above = _above(heads)
-    tables = [value for value in above if _table(value, plan) is not None]
+    tables = [value for value in above if table_of(value, plan) is not None]
     if len(tables) != 2:  # noqa: PLR2004 - cosine and sine
         return None
     head_dim = row_dims(heads)[-1]
@@ -56,7 +56,7 @@ def rotary_of(heads: ir.Value, plan: Plan) -> Rotary | None:
         for cos, sin in (tables, tables[::-1]):
             for width, interleaved, repeated in _candidates(row_dims(cos)[-1], head_dim):
                 if _rotates_so(heads, (x, cos, sin), width, interleaved=interleaved, repeated=repeated):
-                    names = [_half(plan, str(_table(item, plan)), repeated, interleaved) for item in (cos, sin)]
+                    names = [_half(plan, str(table_of(item, plan)), repeated, interleaved) for item in (cos, sin)]
                     return Rotary(x, names[0], names[1], width, interleaved)
     return None
 
@@ -87,7 +87,8 @@ def _is_lookup(node: ir.Node | None) -> bool:
     return node is not None and node.op_type == "Gather" and getattr(node.inputs[1], "name", "") == "position_ids"
 
 
-def _table(leaf: ir.Value, plan: Plan) -> str | None:
+def table_of(leaf: ir.Value, plan: Plan) -> str | None:
+    """Name of the table of which a value is the row of each position; None: it is something else."""
     node = leaf.producer()
     name = None if node is None or not _is_lookup(node) else str(getattr(node.inputs[0], "name", ""))
     return name if name in plan.tables else None

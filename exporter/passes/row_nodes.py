@@ -215,6 +215,16 @@ def _scaled(row: RowNode, x: View, index: int, nothing: str, kind: str) -> View:
     return row.program.step(kind, x, row.view(index))
 
 
+def _matrix(row: RowNode) -> list[View]:
+    """A small matrix times a row: each result is the sum of a row's products."""
+    weight = row.view(1)
+    if "transB" not in row.node.attributes or row.node.attributes["transB"].as_int() != 1:
+        raise NotARowStepError("its matrix has inputs first")
+    found = row.program.reduced("dot", row.view(0).like(weight.numbers.shape), weight)
+    found = found.with_numbers(found.numbers.reshape(-1))
+    return [found if len(row.views()) == 2 else row.program.step("add", found, row.view(2))]  # noqa: PLR2004
+
+
 def _cast(row: RowNode) -> list[View]:
     if row.node.attributes["to"].as_int() != ir.DataType.FLOAT:
         raise NotARowStepError("it makes another type")
@@ -239,6 +249,7 @@ RULES: dict[str, Callable[[RowNode], Sequence[View]]] = {
     "Clip": _clip,
     "Concat": _concat,
     "Equal": _equal,
+    "Gemm": _matrix,
     "Gelu": _gelu,
     "Greater": _swapped("less"),
     "GreaterOrEqual": _folded("not_less"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -12,6 +11,7 @@ from pilotfish.exporter.contract import DOMAIN
 from .evaluate import EPSILON
 from .match import input_of, refuse
 from .row_graph import Kind, core_of, row_dims
+from .row_rules_own import MATRIX, attention, permutation, projection, rms_norm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ _ELEMENTWISE = (
     *("Sub", "Tanh", "Where"),
 )
 _FLOAT = 1
-_MATRIX = 2  # axes
 
 
 def _kept(shape: tuple[int, ...]) -> list[int]:
@@ -70,16 +69,11 @@ def cast(lowering: Lowering, node: ir.Node) -> None:
     lowering.set_core(node.outputs[0], core)
 
 
-def _permutation(node: ir.Node, rank: int) -> list[int]:
-    """Which axis of the input each axis of a Transpose's result is."""
-    return list(node.attributes["perm"].as_ints()) if "perm" in node.attributes else list(range(rank))[::-1]
-
-
 def transpose(lowering: Lowering, node: ir.Node) -> None:
     """Axes of one element move for free."""
     x = input_of(node, 0)
     shape = lowering.shape(x)
-    order = _permutation(node, len(shape))
+    order = permutation(node, len(shape))
     wide = [axis for axis in order[1:] if shape[axis] != 1]
     core = lowering.core(x)
     if wide != sorted(wide):
@@ -186,7 +180,7 @@ def gather(lowering: Lowering, node: ir.Node) -> None:
 
 
 def _embed(lowering: Lowering, node: ir.Node, data: ir.Value, indices: ir.Value, axis: int) -> None:
-    is_matrix = data.name in lowering.plan.parameters and len(lowering.shape(data)) == _MATRIX
+    is_matrix = data.name in lowering.plan.parameters and len(lowering.shape(data)) == MATRIX
     rows = lowering.looked_up(indices, lowering.shape(data)[0]) if is_matrix and axis == 0 else None
     if rows is None:
         raise refuse(node, "it looks rows up by something else than the tokens")
@@ -240,47 +234,6 @@ def layer_norm(lowering: Lowering, node: ir.Node) -> None:
     lowering.set_core(node.outputs[0], lowering.graph.op(node.op_type, inputs, core_of(shape), attributes))
 
 
-def projection(lowering: Lowering, node: ir.Node) -> None:
-    """A linear layer; MatMul and Gemm with a parameter have its weight transposed."""
-    x, weight = input_of(node, 0), input_of(node, 1)
-    bias = (*node.inputs, None)[2]
-    transposed = node.op_type != "Projection"
-    if node.op_type == "Gemm":
-        given = {name: node.attributes[name].value for name in ("alpha", "beta", "transA") if name in node.attributes}
-        if given.get("transA", 0) or given.get("alpha", 1.0) != 1 or given.get("beta", 1.0) != 1:
-            raise refuse(node, "its linear layer is scaled")
-        transposed = not (node.attributes["transB"].as_int() if "transB" in node.attributes else 0)
-    above = weight.producer()
-    if above is not None and above.op_type == "Transpose" and _permutation(above, _MATRIX) == [1, 0]:
-        weight, transposed = input_of(above, 0), not transposed
-    if weight.name not in lowering.plan.parameters or len(lowering.shape(weight)) != _MATRIX:
-        raise refuse(node, "a linear layer's weight is computed, not stored")
-    num_columns, num_rows = lowering.shape(weight) if transposed else reversed(lowering.shape(weight))
-    if math.prod(core_of(lowering.shape(x))) != num_columns:
-        raise refuse(node, "a linear layer is applied to each head by itself")
-    if bias is not None and math.prod(lowering.shape(bias)) != num_rows:
-        raise refuse(node, "a linear layer has one bias for several rows")
-    stored = None if bias is None else lowering.constant(bias, lowering.shape(bias))
-    inputs = [lowering.graph.reshape(lowering.core(x), (num_columns,)), lowering.graph.parameter(weight), stored]
-    attributes = {"transposed": int(transposed)}
-    core = lowering.graph.op("Projection", inputs, (num_rows,), attributes, domain=DOMAIN)
-    lowering.set_core(node.outputs[0], core)
-
-
-def attention(lowering: Lowering, node: ir.Node) -> None:
-    """Heads of query, key and value as [num_tokens, num_heads, head_dim]."""
-    heads = []
-    for index in range(3):
-        value = input_of(node, index)
-        _, num_heads, _, head_dim = lowering.shape(value)
-        heads.append(lowering.graph.reshape(lowering.core(value), (num_heads, head_dim)))
-    _, num_tokens, num_heads, head_dim = lowering.shape(node.outputs[0])
-    if num_tokens != 1:
-        raise refuse(node, "its attention has a shape of its own")
-    core = lowering.graph.op("Attention", heads, (num_heads, head_dim), node.attributes, domain=DOMAIN)
-    lowering.set_core(node.outputs[0], core)
-
-
 RULES: dict[str, Callable[[Lowering, ir.Node], None]] = {
     **dict.fromkeys(_ELEMENTWISE, elementwise),
     **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), same_elements),
@@ -293,6 +246,7 @@ RULES: dict[str, Callable[[Lowering, ir.Node], None]] = {
     "Expand": expand,
     "Gather": gather,
     "LayerNormalization": layer_norm,
+    "RMSNorm": rms_norm,
     "Slice": slices,
     "Softmax": softmax,
     "Split": split,

@@ -46,6 +46,10 @@ inline void attend(const AttentionShape& shape, const KvPool& pool, const Attent
       const int64_t nearest = tile.views[query / group].num_keys() - 1;  // the row's own key
       add_distances(scores, num_keys, split * kSplitKeys - nearest, tile.slopes[query % group]);
     }
+    if (tile.key_biases != nullptr) {
+      const float* const first = tile.key_biases + split * kSplitKeys * shape.num_heads;
+      add_biases(scores, num_keys, first + query % group, shape.num_heads);
+    }
     soften(scores, num_keys, &softmax->maximum, &softmax->sum);
   }
   sum_values(shape, pool, tile, work, partials);
@@ -97,11 +101,17 @@ inline void merge(int64_t num_queries, int64_t head_dim, float* running, const f
   }
 }
 
+// What a query's sink, a score without a value, adds to the sum of weights.
+inline float sink_weight(const AttentionTile& tile, int64_t head, float maximum) {
+  return tile.sinks == nullptr ? 0.0f : max_lane(exp(broadcast(tile.sinks[head] - maximum)));
+}
+
 inline void finish(const AttentionShape& shape, const AttentionTile& tile, const float* running) {
   for (int64_t row = 0; row < tile.num_rows; ++row) {
     float* out = tile.out + row * shape.num_heads * shape.head_dim;
     for (int64_t head = 0; head < shape.group_size(); ++head, out += shape.head_dim) {
-      const float inverse = 1.0f / softmax_of(running, shape.head_dim).sum;
+      const Softmax& softmax = softmax_of(running, shape.head_dim);
+      const float inverse = 1.0f / (softmax.sum + sink_weight(tile, head, softmax.maximum));
       for (int64_t d = 0; d < shape.head_dim; ++d) out[d] = running[d] * inverse;
       running += partial_floats(shape.head_dim);
     }

@@ -31,6 +31,8 @@ struct AttentionTile {
   const float* queries;        // first row's first query; rotated and scaled
   float* out;                  // like queries
   const float* slopes;         // of the group's heads, or nullptr
+  const float* key_biases;     // of the first position and the group's first head, or nullptr
+  const float* sinks;          // of the group's heads, or nullptr
   int64_t num_rows;
   int64_t kv_head;
 };

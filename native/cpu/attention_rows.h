@@ -57,12 +57,14 @@ inline void prepare_row(const AttentionShape& shape, const KvPool& pool, const A
   }
   if (shape.kv_source == KvSource::kShared) return;
   for (int64_t h = 0; h < shape.num_kv_heads; ++h, head += head_dim) {
-    alignas(64) float key[kMaxHeadDim];
+    alignas(64) float key[kMaxHeadDim], value[kMaxHeadDim];
     const CacheRow at = cache_row(shape, pool, slot / pool.block_size, slot % pool.block_size, h);
     normalise_head(head, rows.k_norm, head_dim, shape.norm_epsilon, key);
     rotate_head(shape, cos, sin, key);
     write_cache(pool, pool.keys, at, key, head_dim);
-    write_cache(pool, pool.values, at, head + shape.num_kv_heads * head_dim, head_dim);
+    const float* const given = head + shape.num_kv_heads * head_dim;
+    if (rows.v_norm != nullptr) normalise_head(given, rows.v_norm, head_dim, shape.norm_epsilon, value);
+    write_cache(pool, pool.values, at, rows.v_norm == nullptr ? given : value, head_dim);
   }
 }
 

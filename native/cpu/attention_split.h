@@ -115,6 +115,11 @@ inline void add_distances(float* scores, int64_t num_keys, int64_t first_distanc
   }
 }
 
+// Adds to num_keys scores a number each, `stride` apart.
+inline void add_biases(float* scores, int64_t num_keys, const float* biases, int64_t stride) {
+  for (int64_t key = 0; key < num_keys; ++key) scores[key] += biases[key * stride];
+}
+
 // Turns num_keys scores into weights exp(score - maximum), in place; key n adds to partial sum n % 16.
 inline void soften(float* scores, int64_t num_keys, float* maximum_out, float* sum_out) {
   for (int64_t key = num_keys; key < num_keys + kLanes; ++key) scores[key] = -__builtin_inff();

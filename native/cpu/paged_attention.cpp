@@ -177,6 +177,11 @@ class AttentionPass {
     return most * shape_.group_size();
   }
 
+  // Where the numbers of a KV head's queries begin among those of all heads.
+  const float* of_group(const float* heads, int64_t kv_head) const {
+    return heads == nullptr ? nullptr : heads + kv_head * shape_.group_size();
+  }
+
   AttentionTile attention_tile(int64_t task) const {
     const RowTile& tile = plan_.tiles[task / shape_.num_kv_heads];
     const int64_t kv_head = task % shape_.num_kv_heads;
@@ -185,7 +190,9 @@ class AttentionPass {
             rows_.block_table + tile.sequence * rows_.max_blocks,
             queries_ + first,
             rows_.out + first,
-            rows_.slopes == nullptr ? nullptr : rows_.slopes + kv_head * shape_.group_size(),
+            of_group(rows_.slopes, kv_head),
+            of_group(rows_.key_biases, kv_head),
+            of_group(rows_.sinks, kv_head),
             tile.num_rows,
             kv_head};
   }

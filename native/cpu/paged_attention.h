@@ -58,8 +58,11 @@ struct AttentionRows {
   const float* sin;
   const float* q_norm;  // [head_dim] or nullptr
   const float* k_norm;
-  const float* slopes;  // [num_heads] or nullptr: what a key's score loses for each position before the query
-  float* out;           // [num_rows, num_heads head_dim]
+  const float* v_norm;
+  const float* slopes;      // [num_heads] or nullptr: what a key's score loses for each position before the query
+  const float* key_biases;  // [positions, num_heads] or nullptr: what a score gets by its key's position; no window
+  const float* sinks;       // [num_heads] or nullptr: a score of no key, which only makes the weights of all keys less
+  float* out;               // [num_rows, num_heads head_dim]
 };
 
 // A row's output depends, by bits, on its query and on the keys and values that it sees in the order of their slots,

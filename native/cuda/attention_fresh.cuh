@@ -145,11 +145,9 @@ class FreshHeads {
 
   __device__ void make(const FreshHead& place, Head<kDim> head, const typename Head<kDim>::Angles& angles) const {
     const bool is_query = place.kind == FreshHead::kQuery, is_value = place.kind == FreshHead::kValue;
-    if (!is_value) {
-      const float* const norm = is_query ? a_.q_norm : a_.k_norm;
-      if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
-      head.rotate(lane_, angles);
-    }
+    const float* const norm = is_query ? a_.q_norm : is_value ? a_.v_norm : a_.k_norm;
+    if (norm) head.normalise(lane_, norm, a_.shape.head_dim, a_.shape.norm_epsilon);
+    if (!is_value) head.rotate(lane_, angles);
     if (is_query) {
       auto* const target = reinterpret_cast<uint16_t*>(shared_ + place.target);
       head.template for_each<Head<kDim>::kPadded>(

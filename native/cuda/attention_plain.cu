@@ -1,6 +1,7 @@
 // Attention of layers that the tiles of tensor cores do not hold: heads of more than 256 columns or of no multiple of
-// 8, ALiBi, caches that an earlier layer has written. Three kernels, of any number of rows: heads are prepared, blocks
-// share the splits of each query, and a warp adds them in their order. A query's bits depend on what it sees alone.
+// 8, ALiBi, biases by key, sinks, caches that an earlier layer has written. Three kernels, of any number of rows: heads
+// are prepared, blocks share the splits of each query, and a warp adds them in their order. A query's bits depend on
+// what it sees alone.
 #include <algorithm>
 
 #include "attention_plain.cuh"
@@ -51,9 +52,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   Head<kDim> head;
   head.load(lane, pass.qkv + (static_cast<size_t>(blockIdx.x) * num_given + index) * shape.head_dim);
   const bool is_query = index < shape.num_heads, is_value = index >= shape.num_heads + shape.num_kv_heads;
+  const float* const norm = is_query ? a.q_norm : is_value ? a.v_norm : a.k_norm;
+  if (norm) head.normalise(lane, norm, shape.head_dim, shape.norm_epsilon);
   if (!is_value) {
-    const float* const norm = is_query ? a.q_norm : a.k_norm;
-    if (norm) head.normalise(lane, norm, shape.head_dim, shape.norm_epsilon);
     const size_t angle = static_cast<size_t>(__ldcg(a.position_ids + place.row)) * (shape.rotary_dim / 2);
     typename Head<kDim>::Angles angles;
     head.load_angles(lane, a.cos + angle, a.sin + angle, angles);
@@ -90,7 +91,6 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int warp = threadIdx.x / kWarpSize;
   const KeyRange keys = place.keys();
   const unsigned long long mask = a.tree_mask ? mask_of_row(a, place.row) : 0;
-  const float slope = a.slopes ? __ldg(a.slopes + head) : 0.0f;
   LaneColumns<kDim> query = {};
 #pragma unroll
   for (int i = 0; i < query.kGroups; ++i) {
@@ -101,12 +101,17 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int last = keys.last / kSplitKeys;
   for (int split = keys.first / kSplitKeys + blockIdx.z; split <= last; split += gridDim.z) {
     PlainChunk<kType, kDim> chunk(a, place.context(), mask, keys, split * kSplitKeys + warp * kChunkKeys, kv_head);
-    if (chunk.has_keys()) chunk.attend(query, slope);
+    if (chunk.has_keys()) chunk.attend(query, head);
     shared.store(warp, chunk.softmax, chunk.values);
     __syncthreads();
     shared.join_chunks(parts_of<kDim>(pass, num_splits, blockIdx.y, head, split));
     __syncthreads();  // nobody is at the chunks any more
   }
+}
+
+/// What the head's sink, a score without a value, adds to the sum of weights. `maximum`: as a power of two.
+__device__ __forceinline__ float sink_weight(const PagedAttention& a, int head, float maximum) {
+  return a.sinks ? power_of_two(__fmaf_rn(__ldg(a.sinks + head), kLog2E, -maximum)) : 0.0f;
 }
 
 /// Adds the splits of a query in their order, a warp 64 columns of it, and leaves their places empty.
@@ -126,7 +131,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     total.add_splits(parts_of<kDim>(pass, num_splits, blockIdx.y, head, first) + part, true, count, factors[warp]);
     const int column = part * Partial::kColumns + threadIdx.x % kWarpSize * 2;
     if (column >= pass.shape.head_dim) continue;
-    write_result(place.a, place.query(head), column, scaled(total.values, 1 / total.softmax.sum));
+    const float sum = total.softmax.sum + sink_weight(place.a, head, total.softmax.maximum);
+    write_result(place.a, place.query(head), column, scaled(total.values, 1 / sum));
   }
 }
 

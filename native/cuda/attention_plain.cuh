@@ -92,14 +92,14 @@ class PlainChunk {
     is_seen_ = lane >= first_ && lane <= last_;
     cell_ = is_seen_ ? cell_of(a, slot_of_key(context, mask, first_key + lane)) : 0;
     distance_ = static_cast<float>(keys.last - first_key - lane);
+    position_ = first_key + lane;
     __syncwarp();
   }
 
   __device__ bool has_keys() const { return first_ <= last_; }
 
-  /// `slope`: what a score loses for each position that its key lies before the row.
-  __device__ void attend(const Columns& query, float slope) {
-    const float exponent = score(query, slope);
+  __device__ void attend(const Columns& query, int head) {
+    const float exponent = score(query, head);
     softmax.maximum = warp_max(exponent);
     float weight = is_seen_ ? power_of_two(__fadd_rn(exponent, -softmax.maximum)) : 0.0f;
     softmax.sum = warp_sum(weight);
@@ -130,7 +130,7 @@ class PlainChunk {
   }
 
   /// Of this lane's key, as a power of two; -inf where nobody sees it.
-  __device__ float score(const Columns& query, float slope) const {
+  __device__ float score(const Columns& query, int head) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     float mine = 0;
     for_each_key(a_.key_cache, [&](int key, bool exists, const Columns& row) {
@@ -141,7 +141,9 @@ class PlainChunk {
     if constexpr (kHasScales<kType>) mine = __fmul_rn(mine, scale_of(a_.key_cache));
     mine = __fmul_rn(mine, a_.shape.scale);
     if (a_.shape.softcap != 0) mine = __fmul_rn(a_.shape.softcap, tanhf(__fdiv_rn(mine, a_.shape.softcap)));
-    return __fmul_rn(__fmaf_rn(-slope, distance_, mine), kLog2E);
+    if (a_.slopes) mine = __fmaf_rn(-__ldg(a_.slopes + head), distance_, mine);
+    if (a_.key_biases) mine = __fadd_rn(mine, __ldg(a_.key_biases + position_ * a_.shape.num_heads + head));
+    return __fmul_rn(mine, kLog2E);
   }
 
   __device__ float scale_of(void* pool) const {
@@ -174,6 +176,7 @@ class PlainChunk {
   bool is_seen_;      // this lane's
   int cell_;
   float distance_;  // of this lane's key from the row
+  int position_;    // of it
 };
 
 /// The chunks of a split on their way to one result, in shared memory.

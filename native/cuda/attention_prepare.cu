@@ -18,9 +18,9 @@ __device__ void prepare_head(const PagedAttention& a, int row, int index) {
   head.load(lane, a.qkv + static_cast<size_t>(row) * num_columns + index * shape.head_dim);
 
   const bool is_query = index < shape.num_heads, is_value = index >= shape.num_heads + shape.num_kv_heads;
+  const float* norm = is_query ? a.q_norm : is_value ? a.v_norm : a.k_norm;
+  if (norm) head.normalise(lane, norm, shape.head_dim, shape.norm_epsilon);
   if (!is_value) {
-    const float* norm = is_query ? a.q_norm : a.k_norm;
-    if (norm) head.normalise(lane, norm, shape.head_dim, shape.norm_epsilon);
     const size_t angle = static_cast<size_t>(__ldcg(a.position_ids + row)) * (shape.rotary_dim / 2);
     typename Head<kDim>::Angles angles;
     head.load_angles(lane, a.cos + angle, a.sin + angle, angles);

@@ -26,7 +26,8 @@ inline bool is_valid(const PagedAttention& a) {
 /// Whether tensor cores compute the layer, in tiles whose rows are copied in pieces of 16 bytes.
 inline bool is_tiled(const PagedAttention& a) {
   const int columns = has_scales(a.cache_type) ? 16 : 8;
-  return !a.slopes && !a.shape.shares_cache && a.shape.head_dim <= kMaxTiledHeadDim && a.shape.head_dim % columns == 0;
+  const bool is_special = a.slopes || a.key_biases || a.sinks || a.shape.shares_cache;
+  return !is_special && a.shape.head_dim <= kMaxTiledHeadDim && a.shape.head_dim % columns == 0;
 }
 
 /// What bounds the rows of each: the others have one.

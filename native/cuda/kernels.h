@@ -250,7 +250,10 @@ struct PagedAttention {
   float* out;        // [num_rows, num_heads head_dim]
   void* halves_out;  // f16 copy of out, or null
   int num_sms;
-  const float* slopes = nullptr;  // [num_heads] or null: what a score loses for each position before the query
+  const float* slopes = nullptr;      // [num_heads] or null: what a score loses for each position before the query
+  const float* key_biases = nullptr;  // [positions, num_heads] or null: what a score gets by its key's position
+  const float* sinks = nullptr;       // [num_heads] or null: a score of no key, in the sum of weights alone
+  const float* v_norm = nullptr;      // [head_dim] or null
 };
 
 /// Scratch for passes of up to `max_rows` rows and sequences of max_blocks blocks.

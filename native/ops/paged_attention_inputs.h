@@ -24,13 +24,16 @@ enum Index : size_t {
   kValueCache,
   kQNorm,
   kKNorm,
-  kSlopes
+  kSlopes,
+  kKeyBiases,
+  kSinks,
+  kVNorm
 };
 
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxWindow = int64_t{1} << 30;
 
-constexpr std::array<InputSpec, 13> all(ONNXTensorElementDataType cache_type) {
+constexpr std::array<InputSpec, 16> all(ONNXTensorElementDataType cache_type) {
   return {{{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT},   // qkv
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32},   // position_ids
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32},   // seq_starts
@@ -43,7 +46,10 @@ constexpr std::array<InputSpec, 13> all(ONNXTensorElementDataType cache_type) {
            {cache_type},
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // q_norm
            {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // k_norm
-           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};  // slopes
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // slopes
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // key_biases
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true},    // sinks
+           {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, true}}};  // v_norm
 }
 
 // What keys and values of so many heads are a cache of; blocks have block_size slots, or any number of them where that
@@ -57,6 +63,12 @@ inline CacheType checked_caches(const Tensor& keys, const Tensor& values, int64_
   require_shape("key_cache", keys, {-1, block_size, num_kv_heads, width});
   require_shape("value_cache", values, {keys.dims[0], keys.dims[1], num_kv_heads, width});
   return *type;
+}
+
+// A key is known by its position alone, which is its number in a row's list where no window cuts the list.
+inline void require_key_biases(const Tensor& biases, int64_t num_positions, int64_t num_heads, int64_t sliding_window) {
+  require_shape("key_biases", biases, {num_positions, num_heads});
+  require(sliding_window == 0, "key_biases is given, and sliding_window is ", sliding_window, ", not 0");
 }
 
 }  // namespace pilotfish::attention_input

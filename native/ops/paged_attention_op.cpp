@@ -53,6 +53,15 @@ void check_blocks(const AttentionRows& rows, const KvPool& pool, int64_t num_blo
   }
 }
 
+// Keys of a row are numbered up to the slots behind its context.
+void check_biases(const AttentionRows& rows, int64_t num_positions) {
+  for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
+    const int64_t context = rows.context_lens[sequence], num_new = num_slots(rows, sequence);
+    require(context + num_new <= num_positions, Element{"context_lens", sequence, context}, ": with ", num_new,
+            " rows more than the ", num_positions, " positions of key_biases");
+  }
+}
+
 void check_positions(const AttentionRows& rows, int64_t num_positions) {
   for (int64_t row = 0; row < rows.num_rows; ++row) {
     const int64_t position = rows.position_ids[row];
@@ -114,6 +123,7 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
   const Tensor cos = context.input(kCos), sin = context.input(kSin);
   const Tensor keys = context.input(kKeyCache), values = context.input(kValueCache);
   const Tensor q_norm = context.input(kQNorm), k_norm = context.input(kKNorm), slopes = context.input(kSlopes);
+  const Tensor key_biases = context.input(kKeyBiases), sinks = context.input(kSinks), v_norm = context.input(kVNorm);
 
   require_shape("qkv", qkv, {-1, shape_.num_given() * shape_.head_dim});
   require_shape("context_lens", context_lens, {-1});
@@ -127,9 +137,13 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
   require_shape("sin", sin, {cos.dims[0], shape_.rotary_dim / 2});
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  if (v_norm.exists()) require_shape("v_norm", v_norm, {shape_.head_dim});
   if (slopes.exists()) require_shape("slopes", slopes, {shape_.num_heads});
-  require(shape_.kv_source == KvSource::kOwn || !k_norm.exists(),
-          "k_norm is given, and shared_kv is 1: the cache has keys");
+  if (key_biases.exists()) require_key_biases(key_biases, cos.dims[0], shape_.num_heads, shape_.sliding_window);
+  if (sinks.exists()) require_shape("sinks", sinks, {shape_.num_heads});
+  const bool norms_own = k_norm.exists() || v_norm.exists();
+  require(shape_.kv_source == KvSource::kOwn || !norms_own, k_norm.exists() ? "k_norm" : "v_norm",
+          " is given, and shared_kv is 1: the cache has keys and values");
   const KvPool pool = kv_pool(shape_, keys, values);
 
   const AttentionRows rows = {.num_rows = num_rows,
@@ -145,12 +159,16 @@ void PagedAttentionOp::compute(const KernelContext& context) const {
                               .sin = sin.as<const float>(),
                               .q_norm = q_norm.as<const float>(),
                               .k_norm = k_norm.as<const float>(),
+                              .v_norm = v_norm.as<const float>(),
                               .slopes = slopes.as<const float>(),
+                              .key_biases = key_biases.as<const float>(),
+                              .sinks = sinks.as<const float>(),
                               .out = context.output(0, {num_rows, shape_.num_heads * shape_.head_dim})};
   check_starts(rows);
   if (!is_causal) check_tree(rows);
   check_blocks(rows, pool, keys.dims[0]);
   check_positions(rows, cos.dims[0]);
+  if (key_biases.exists()) check_biases(rows, cos.dims[0]);
   paged_attention(shape_, pool, rows, context.parallel());
 }
 

@@ -115,6 +115,15 @@ def sentence_piece() -> Tokenizer:
     return with_marked(tokenizer)
 
 
+def merged_pieces() -> Tokenizer:
+    """Gemma 4's kind: the same pieces without a space in front, line breaks apart from other text."""
+    tokenizer = sentence_piece()
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
 def fields_of(tokenizer: Tokenizer, rule: str | None) -> dict[str, Any]:
     """What llama.cpp's converter writes about a tokenizer. rule: of a byte-level one; "llama": SentencePiece's."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
@@ -126,6 +135,8 @@ def fields_of(tokenizer: Tokenizer, rule: str | None) -> dict[str, Any]:
         scores = [-float(index) for index in range(len(tokens))]
         return tokenizer_fields("llama", tokens, types, scores=scores, unknown_token_id=0, add_bos_token=False, **ids)
     merges = [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+    if rule == "gemma4":
+        return tokenizer_fields("gemma4", tokens, types, merges=merges, unknown_token_id=0, add_bos_token=False, **ids)
     return tokenizer_fields("gpt2", tokens, types, merges=merges, **({"pre": rule} if rule else {}), **ids)
 
 
@@ -141,13 +152,14 @@ def save(tokenizer: Tokenizer, folder: Path) -> Path:
 
 def tokenizers(rule: str, tmp_path: Path, **more: Any) -> tuple[Any, Any]:
     """What the exporter has of the folder's and of the GGUF's tokenizer."""
-    made = sentence_piece() if rule == "llama" else byte_level(rule)
+    kinds = {"llama": sentence_piece, "gemma4": merged_pieces}
+    made = kinds[rule]() if rule in kinds else byte_level(rule)
     folder = save(made, tmp_path / "model")
     path = write_gguf(folder, tmp_path / "model.gguf", fields={**fields_of(made, rule), **more})
     return load_checkpoint(str(folder)).tokenizer, load_checkpoint(str(path)).tokenizer
 
 
-@pytest.mark.parametrize("rule", ["gpt-2", "smollm", "llama-bpe", "llama"])
+@pytest.mark.parametrize("rule", ["gpt-2", "smollm", "llama-bpe", "llama", "gemma4"])
 def test_folder_and_file_give_the_same_ids(rule: str, tmp_path: Path) -> None:
     folder, file = tokenizers(rule, tmp_path)
     expected, found = Tokenizer.from_str(folder.json_text), Tokenizer.from_str(file.json_text)

@@ -1,8 +1,10 @@
-"""samples/bench_shapes.py: what it writes is read by the exporter, in one file, in shards and as GGUF."""
+"""samples/bench_shapes.py and samples/peers/shape_files.py: the exporter reads what they write, and all of it."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +22,18 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "bench_shapes.py"
 SHAPES = {"llama": (LlamaConfig, 256, 3, 4, 2, 512, 300), "qwen": (Qwen2Config, 96, 3, 4, 2, 256, 300)}
 
 
-@pytest.fixture(scope="module")
-def sample() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_shapes", SAMPLE)
+def module_of(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sample() -> ModuleType:
+    module = module_of(SAMPLE)
     module._NUM_RANDOM = 1 << 12  # tensors that are longer than the numbers, as of a large model
     return module
 
@@ -51,3 +58,21 @@ def test_a_random_checkpoint_is_read(
             assert np.std(values) * expected[1] ** 0.5 == pytest.approx(1, rel=0.3), name
             assert abs(np.mean(values)) < 0.2 * np.std(values), name
     assert sorted(source.names()) == sorted(sample.tensor_shapes(config))
+
+
+@pytest.mark.parametrize("embedding", ["Q8_0", "Q6_K"])
+@pytest.mark.parametrize("name", ["Qwen3-1.7B", "Gemma-3-1B", "SmolLM3-3B", "Phi-4-mini"])
+def test_a_shape_beside_llama_cpp_is_read(name: str, embedding: str, tmp_path: Path) -> None:
+    files = module_of(SAMPLE.parent / "peers" / "shape_files.py")
+    shape = replace(files.SHAPES[name], hidden=256, layers=1, feed_forward=256, vocabulary=300)
+    files.write_shape(shape, tmp_path / "model.gguf", files.Kind[embedding])
+    checkpoint = load_checkpoint(str(tmp_path / "model.gguf"))
+    model = build_on_meta(checkpoint.config)
+    source = checkpoint.source(model)
+    expected = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items() if key != "lm_head.weight"}
+    assert {key: source.shape(key) for key in source.names() if key != "lm_head.weight"} == expected
+    for key, dims in expected.items():
+        values = source.read(key)
+        assert np.isfinite(values).all()
+        if len(dims) > 1:
+            assert np.std(values) * dims[1] ** 0.5 == pytest.approx(1, rel=0.3), key

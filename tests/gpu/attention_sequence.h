@@ -22,6 +22,9 @@ struct Case {
   CacheType cache = CacheType::kF16;
   bool with_slopes = false;   // ALiBi
   bool shares_cache = false;  // the passes' keys and values come from a layer of their own, before this one
+  bool with_biases = false;   // by key
+  bool with_sinks = false;
+  bool norms_values = false;
 
   size_t cache_bytes(int num_blocks) const {
     return num_blocks * kBlockSize * shape.num_kv_heads * cache_row_bytes(cache, shape.head_dim);
@@ -76,6 +79,8 @@ class Sequence {
         values_(keys_.size()),
         slopes_(slopes()),
         slopes_device_(slopes_),
+        biases_(random_floats(static_cast<size_t>(c.num_tokens + 80) * c.shape.num_heads, seed + 3)),
+        biases_device_(biases_),
         queries_(static_cast<size_t>(c.num_tokens) * c.shape.num_heads * c.shape.head_dim),
         partials_(attention_partial_bytes(c.shape, 64, max_blocks_, kBlockSize) / sizeof(float)) {
     CUDA_CHECK(read_device_limits(&limits_));
@@ -139,12 +144,15 @@ class Sequence {
     a.halves_out = halves.get();
     a.num_sms = limits_.num_sms;
     a.slopes = case_.with_slopes ? slopes_device_.get() : nullptr;
+    a.key_biases = case_.with_biases ? biases_device_.get() : nullptr;
+    a.sinks = case_.with_sinks ? biases_device_.get() : nullptr;
+    a.v_norm = case_.norms_values ? k_norm_.get() : nullptr;
     const DeviceArray<float> queries(queries_of(packed));
     if (case_.shares_cache) {
       CUDA_CHECK(launch_paged_attention(a, nullptr));
       a.shape.shares_cache = true;
       a.qkv = queries.get();
-      a.k_norm = nullptr;
+      a.k_norm = a.v_norm = nullptr;
     }
     CUDA_CHECK(launch_paged_attention(a, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -182,14 +190,17 @@ class Sequence {
         double score = std::inner_product(query.begin(), query.end(), key.begin(), 0.0) * s.scale;
         if (s.softcap) score = s.softcap * std::tanh(score / s.softcap);
         if (case_.with_slopes) score -= static_cast<double>(slopes_[head]) * (last - i);
+        if (case_.with_biases) score += biases_[static_cast<size_t>(i) * s.num_heads + head];
         scores.push_back(score);
       }
       const double maximum = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - maximum);
+      if (case_.with_sinks) sum += std::exp(biases_[head] - maximum);
       for (int i = first; i <= last; ++i) {
         const float* source = head_of(path[i], s.num_heads + s.num_kv_heads + head / group);
         std::vector<double> value(source, source + s.head_dim);
+        if (case_.norms_values) normalise(value, norms_[1]);
         quantise(case_.cache, value);
         for (int d = 0; d < s.head_dim; ++d) out[head * s.head_dim + d] += scores[i - first] / sum * value[d];
       }
@@ -233,16 +244,16 @@ class Sequence {
   const float* head_of(int token, int index) const {
     return &qkv_[static_cast<size_t>(token) * width_ + index * case_.shape.head_dim];
   }
+  void normalise(std::vector<double>& head, const std::vector<float>& weight) const {
+    const AttentionShape& s = case_.shape;
+    const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
+    for (int d = 0; d < s.head_dim; ++d) head[d] *= weight[d] / std::sqrt(squares / s.head_dim + s.norm_epsilon);
+  }
   std::vector<double> prepared(int token, int index, int position, bool is_query) const {
     const AttentionShape& s = case_.shape;
     const float* source = head_of(token, index);
     std::vector<double> head(source, source + s.head_dim);
-    if (case_.with_norms) {
-      const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
-      for (int d = 0; d < s.head_dim; ++d) {
-        head[d] *= norms_[is_query ? 0 : 1][d] / std::sqrt(squares / s.head_dim + s.norm_epsilon);
-      }
-    }
+    if (case_.with_norms) normalise(head, norms_[is_query ? 0 : 1]);
     const int half = s.rotary_dim / 2;
     for (int i = 0; i < half; ++i) {
       double& a = head[s.is_interleaved ? 2 * i : i];
@@ -268,6 +279,8 @@ class Sequence {
   DeviceArray<uint8_t> keys_, values_;
   std::vector<float> slopes_;
   DeviceArray<float> slopes_device_;
+  std::vector<float> biases_;  // [position, head]; those of the first position are sinks, too
+  DeviceArray<float> biases_device_;
   DeviceArray<__half> queries_;
   DeviceArray<float> partials_;
   DeviceLimits limits_;

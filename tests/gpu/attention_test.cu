@@ -232,6 +232,15 @@ int main(int argc, char** argv) {
     cases.push_back({"64, ALiBi", shape(8, 8, 64), 300, false, CacheType::kF16, true});
     cases.push_back({"96, ALiBi, window", steep, 300, true, CacheType::kF16, true});
     cases.push_back({"64, shared cache", shape(6, 2, 64), 300, true, CacheType::kF16, false, true});
+    cases.push_back({.name = "64, biases by key", .shape = shape(6, 6, 64), .num_tokens = 300, .with_biases = true});
+    cases.push_back({.name = "80, window, sinks", .shape = windowed, .num_tokens = 420, .with_sinks = true});
+    cases.push_back(
+        {.name = "512, norms of values", .shape = widest, .num_tokens = 300, .with_norms = true, .norms_values = true});
+    cases.push_back({.name = "128, norms of values",
+                     .shape = shape(8, 2, 128),
+                     .num_tokens = 300,
+                     .with_norms = true,
+                     .norms_values = true});
     cases.push_back({"256, window, shared cache", wide, 400, true, CacheType::kF16, false, true});
   }
   for (Case c : cases) {

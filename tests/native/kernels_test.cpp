@@ -150,7 +150,7 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
   const auto qkv = numbers.make(kSlots * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim, 2);
   const auto cos = numbers.make(kSlots * shape.rotary_dim / 2, 1), sin = numbers.make(kSlots * shape.rotary_dim / 2, 1);
   const auto norm = numbers.make(shape.head_dim, 1);
-  const auto slopes = numbers.make(shape.num_heads, 1);
+  const auto slopes = numbers.make(shape.num_heads, 1), biases = numbers.make(kSlots * shape.num_heads, 1);
   const AttentionRows rows{.num_rows = kSlots,
                            .num_seqs = 1,
                            .max_blocks = 0,
@@ -164,7 +164,10 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
                            .sin = sin.data(),
                            .q_norm = norm.data(),
                            .k_norm = norm.data(),
+                           .v_norm = shape.head_dim > 128 ? norm.data() : nullptr,
                            .slopes = nullptr,
+                           .key_biases = nullptr,
+                           .sinks = nullptr,
                            .out = nullptr};
   std::vector<float> queries(static_cast<size_t>(kSlots * shape.num_heads * shape.head_dim));
   for (int64_t row = 0; row < kSlots; ++row) {
@@ -185,8 +188,10 @@ AttentionRun run_attention(const AttentionKernels& kernels, const AttentionShape
                              .block_table = blocks.data(),
                              .queries = queries.data() + first,
                              .out = run.out.data() + first,
-                             // The widest heads have ALiBi's.
+                             // The widest heads have ALiBi's slopes, biases by key and sinks.
                              .slopes = shape.head_dim > 128 ? slopes.data() + kv_head * group : nullptr,
+                             .key_biases = shape.head_dim > 128 ? biases.data() + kv_head * group : nullptr,
+                             .sinks = shape.head_dim > 128 ? slopes.data() + kv_head * group : nullptr,
                              .num_rows = kRows,
                              .kv_head = kv_head};
     kernels.attend(shape, pool, tile, 0, scratch.data(), running.data());

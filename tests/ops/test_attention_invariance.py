@@ -15,7 +15,10 @@ ATTENTIONS = {
     "window": Attention(num_heads=4, num_kv_heads=1, head_dim=96, rotary_dim=96, sliding_window=21),
     "softcap": Attention(num_heads=2, num_kv_heads=2, head_dim=20, rotary_dim=20, softcap=3.0),
     "alibi": Attention(num_heads=3, num_kv_heads=3, head_dim=32, rotary_dim=0, sliding_window=300),
+    "biases": Attention(num_heads=6, num_kv_heads=2, head_dim=32, rotary_dim=0),
+    "sinks": Attention(num_heads=4, num_kv_heads=2, head_dim=64, rotary_dim=64, sliding_window=21),
 }
+SPECIAL = {name: {name: True} for name in ("alibi", "biases", "sinks")}
 LEVELS = (((0,), (1, 2, 8), (3, 4, 5, 9), (6, 10), (7,), (11, 12)), ((0, 2), (1, 8), (3, 4, 5)))
 NO_MASK = np.zeros(0, np.uint64)
 
@@ -51,7 +54,7 @@ def decode_path(library: str, attention: Attention, inputs: Pass, path: list[int
 def test_chain_rows_equal_sequential_decode(library: str, name: str, context: int, rows: int, *, masked: bool) -> None:
     attention = ATTENTIONS[name]
     parents = tuple(range(-1, rows - 1)) if masked else None
-    inputs = make_pass(attention, [Sequence(context, rows, parents)], norm=True, alibi=name == "alibi")
+    inputs = make_pass(attention, [Sequence(context, rows, parents)], norm=True, **SPECIAL.get(name, {}))
     expected = decode_path(library, attention, inputs, list(range(rows)), context)
     np.testing.assert_array_equal(runner(library, attention, inputs)(as_inputs(inputs)), expected)
 
@@ -61,7 +64,7 @@ def test_chain_rows_equal_sequential_decode(library: str, name: str, context: in
 def test_tree_paths_equal_sequential_decode(library: str, name: str, context: int) -> None:
     attention = ATTENTIONS[name]
     parents = (-1, 0, 0, 1, 1, 2, 3, 6, -1, 8, 7, 10, 11, 12, 12, 14, 4)
-    inputs = make_pass(attention, [Sequence(context, len(parents), parents)], alibi=name == "alibi")
+    inputs = make_pass(attention, [Sequence(context, len(parents), parents)], **SPECIAL.get(name, {}))
     committed = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
     out = runner(library, attention, inputs)(as_inputs(inputs))
     _, masks = tree_rows(Sequence(context, len(parents), parents))
@@ -77,7 +80,7 @@ def test_a_tree_in_several_passes(library: str, name: str, context: int, passes:
     """Rows of earlier passes are seen by their bits, whatever else was written between; slots may be left out."""
     attention = ATTENTIONS[name]
     parents = (-1, 0, 0, 1, 1, 2, 3, 6, 0, 8, 6, 10, 10)
-    together = make_pass(attention, [Sequence(context, len(parents), parents)], norm=True, alibi=name == "alibi")
+    together = make_pass(attention, [Sequence(context, len(parents), parents)], norm=True, **SPECIAL.get(name, {}))
     cache = (together.key_cache.copy(), together.value_cache.copy())
     expected = runner(library, attention, together)(as_inputs(together))
     # In a pass the rows are in ascending order of bits: of a tree in an order of its own, each after its parent.

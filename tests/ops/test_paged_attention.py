@@ -26,16 +26,17 @@ def check(
     block_size: int = 16,
     dtype: type = np.float16,
     norm: bool = False,
-    alibi: bool = False,
+    **more: bool,
 ) -> None:
-    inputs = make_pass(attention, sequences, block_size=block_size, dtype=dtype, norm=norm, alibi=alibi)
+    inputs = make_pass(attention, sequences, block_size=block_size, dtype=dtype, norm=norm, **more)
     oracle = replace(inputs, key_cache=inputs.key_cache.copy(), value_cache=inputs.value_cache.copy())
     out = runner(library, attention, inputs)(as_inputs(inputs))
     expected = paged_attention(attention, oracle)
     # A key on a rounding border may become its neighbour: one unit in the last place of the cache.
     atol, rtol_key, atol_key = ROUNDING[dtype]
     np.testing.assert_allclose(out, expected, rtol=0, atol=atol)
-    np.testing.assert_array_equal(inputs.value_cache.view(np.uint8), oracle.value_cache.view(np.uint8))
+    if not more.get("value_norm"):
+        np.testing.assert_array_equal(inputs.value_cache.view(np.uint8), oracle.value_cache.view(np.uint8))
     keys, expected_keys = inputs.key_cache, oracle.key_cache
     if keys.dtype == np.uint8:
         (keys, scales), (expected_keys, expected_scales) = scaled_views(keys), scaled_views(expected_keys)
@@ -101,6 +102,47 @@ def test_alibi(library: str, softcap: float, window: int, parents: tuple[int, ..
     check(library, attention, [Sequence(300, rows, parents), Sequence(7, 3)], alibi=True)
 
 
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("norm", [False, True])
+def test_values_may_have_a_norm(library: str, dtype: type, *, norm: bool) -> None:
+    """In place of one before attention; the oracle's values may be rounded to a neighbour, as keys are."""
+    check(library, GQA, [Sequence(40, 5), Sequence(0, 70)], dtype=dtype, norm=norm, value_norm=True)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 20.0])
+@pytest.mark.parametrize("parents", [None, TREE])
+def test_biases_by_key(library: str, softcap: float, parents: tuple[int, ...] | None) -> None:
+    """A key's position is its number on a row's own path, over the borders of splits."""
+    attention = replace(GQA, softcap=softcap, rotary_dim=0)
+    rows = 40 if parents is None else len(parents)
+    check(library, attention, [Sequence(300, rows, parents), Sequence(7, 3)], biases=True)
+
+
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("parents", [None, TREE])
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_sinks(library: str, window: int, parents: tuple[int, ...] | None, dtype: type) -> None:
+    rows = 40 if parents is None else len(parents)
+    sequences = [Sequence(300, rows, parents), Sequence(7, 3), Sequence(0, 1)]
+    check(library, replace(GQA, sliding_window=window), sequences, dtype=dtype, sinks=True)
+
+
+@pytest.mark.parametrize("sink", [-300.0, 300.0])
+def test_sinks_that_outweigh_everything_or_nothing(library: str, sink: float) -> None:
+    """The output is zero, or what it is without a sink, to the bit; never NaN."""
+    inputs = make_pass(GQA, [Sequence(300, 5)])
+    with_sinks = replace(inputs, sinks=np.full(GQA.num_heads, sink, np.float32))
+    expected = runner(library, GQA, inputs)(as_inputs(inputs))
+    found = runner(library, GQA, with_sinks)(as_inputs(with_sinks))
+    np.testing.assert_array_equal(found if sink < 0 else np.abs(found) < 1e-30, expected if sink < 0 else True)
+
+
+def test_biases_by_key_take_no_window(library: str) -> None:
+    inputs = make_pass(GQA, [Sequence(4, 3)], biases=True)
+    with pytest.raises(Exception, match="key_biases is given, and sliding_window is 9, not 0"):
+        runner(library, replace(GQA, sliding_window=9), inputs)(as_inputs(inputs))
+
+
 @pytest.mark.parametrize("parents", [None, TREE])
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_layer_that_shares_a_cache(library: str, parents: tuple[int, ...] | None, dtype: type) -> None:
@@ -116,10 +158,11 @@ def test_a_layer_that_shares_a_cache(library: str, parents: tuple[int, ...] | No
     np.testing.assert_allclose(out, expected, rtol=0, atol=ROUNDING[dtype][0])
 
 
-def test_a_shared_cache_takes_no_norm_of_keys(library: str) -> None:
+@pytest.mark.parametrize("norm", ["k_norm", "v_norm"])
+def test_a_shared_cache_takes_no_norm_of_keys_or_values(library: str, norm: str) -> None:
     attention = replace(GQA, shared_kv=1)
-    inputs = replace(make_pass(attention, [Sequence(4, 3)]), k_norm=np.ones(64, np.float32))
-    with pytest.raises(Exception, match="k_norm is given, and shared_kv is 1"):
+    inputs = replace(make_pass(attention, [Sequence(4, 3)]), **{norm: np.ones(64, np.float32)})
+    with pytest.raises(Exception, match=f"{norm} is given, and shared_kv is 1"):
         runner(library, attention, inputs)(as_inputs(inputs))
 
 
@@ -184,6 +227,10 @@ def test_refuses_attributes(library: str, change: dict[str, int | float], messag
         ({"key_cache": np.zeros((4, 16, 2, 64), bfloat16)}, "key_cache has element type 16, which no cache has"),
         ({"q_norm": np.zeros(63, np.float32)}, "q_norm has shape"),
         ({"slopes": np.zeros(5, np.float32)}, r"slopes has shape \[5\], not \[6\]"),
+        ({"key_biases": np.zeros((2048, 5), np.float32)}, r"key_biases has shape \[2048, 5\], not \[2048, 6\]"),
+        ({"key_biases": np.zeros((9, 6), np.float32)}, r"key_biases has shape \[9, 6\], not \[2048, 6\]"),
+        ({"v_norm": np.zeros(63, np.float32)}, "v_norm has shape"),
+        ({"sinks": np.zeros(7, np.float32)}, r"sinks has shape \[7\], not \[6\]"),
     ],
 )
 def test_refuses_inputs(library: str, change: dict[str, np.ndarray], message: str) -> None:

@@ -57,6 +57,9 @@ def make_pass(
     dtype: type = np.float16,
     norm: bool = False,
     alibi: bool = False,
+    biases: bool = False,
+    sinks: bool = False,
+    value_norm: bool = False,
     seed: int = 0,
 ) -> Pass:
     cache = Cache(attention, sequences, block_size=block_size, dtype=dtype, seed=seed)
@@ -84,7 +87,14 @@ def make_pass(
         q_norm=weight[0].copy() if norm else None,
         k_norm=weight[1].copy() if norm and not attention.shared_kv else None,
         slopes=cache.rng.uniform(0.01, 0.7, attention.num_heads).astype(np.float32) if alibi else None,
+        key_biases=_biases(cache, (MAX_POSITIONS, attention.num_heads)) if biases else None,
+        sinks=_biases(cache, (attention.num_heads,)) if sinks else None,
+        v_norm=_biases(cache, (attention.head_dim,)) if value_norm else None,
     )
+
+
+def _biases(cache: Cache, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return cache.rng.uniform(-2, 4, shape).astype(np.float32)
 
 
 def tree_rows(sequence: Sequence) -> tuple[list[int], list[int]]:

@@ -49,6 +49,9 @@ class Pass:
     q_norm: NDArray[np.float32] | None = None
     k_norm: NDArray[np.float32] | None = None
     slopes: NDArray[np.float32] | None = None
+    key_biases: NDArray[np.float32] | None = None
+    sinks: NDArray[np.float32] | None = None
+    v_norm: NDArray[np.float32] | None = None
 
 
 def rotary_tables(num_positions: int, rotary_dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -93,7 +96,8 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
         _rotate(k, attention, inputs.cos[position], inputs.sin[position])
         slots.append(_slot(inputs, seq, int(inputs.context_lens[seq]) + _index(inputs, seq, row)))
         _write(inputs.key_cache, slots[-1], k)
-        _write(inputs.value_cache, slots[-1], qkv[row, heads + kv_heads :])
+        v = _norm(qkv[row, heads + kv_heads :], inputs.v_norm, attention.norm_epsilon)
+        _write(inputs.value_cache, slots[-1], v)
     out = np.zeros((num_tokens, heads, dim))
     for seq, row in _rows(inputs):
         seen = [_slot(inputs, seq, slot) for slot in _visible(attention, inputs, seq, row)]
@@ -106,8 +110,11 @@ def paged_attention(attention: Attention, inputs: Pass) -> NDArray[np.float64]:
                 scores = attention.softcap * np.tanh(scores / attention.softcap)
             if inputs.slopes is not None:
                 scores = scores - inputs.slopes[head] * np.arange(len(seen))[::-1]
+            if inputs.key_biases is not None:
+                scores = scores + inputs.key_biases[: len(seen), head]
             weights = np.exp(scores - scores.max())
-            out[row, head] = weights @ values / weights.sum()
+            sink = 0.0 if inputs.sinks is None else np.exp(inputs.sinks[head] - scores.max())
+            out[row, head] = weights @ values / (weights.sum() + sink)
     return out.reshape(num_tokens, -1)
 
 

@@ -59,6 +59,7 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   const Tensor cos = io.input(kCos), sin = io.input(kSin);
   const Tensor keys = io.input(kKeyCache), values = io.input(kValueCache);
   const Tensor q_norm = io.input(kQNorm), k_norm = io.input(kKNorm), slopes = io.input(kSlopes);
+  const Tensor key_biases = io.input(kKeyBiases), sinks = io.input(kSinks), v_norm = io.input(kVNorm);
 
   require_shape("qkv", qkv, {-1, int64_t{shape_.num_given()} * shape_.head_dim});
   const int64_t num_rows = qkv.dims[0], num_seqs = context_lens.count();
@@ -84,8 +85,12 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
   require_kernels(type);
   if (q_norm.exists()) require_shape("q_norm", q_norm, {shape_.head_dim});
   if (k_norm.exists()) require_shape("k_norm", k_norm, {shape_.head_dim});
+  if (v_norm.exists()) require_shape("v_norm", v_norm, {shape_.head_dim});
   if (slopes.exists()) require_shape("slopes", slopes, {shape_.num_heads});
-  require(!shape_.shares_cache || !k_norm.exists(), "k_norm is given, and shared_kv is 1: the cache has keys");
+  if (key_biases.exists()) require_key_biases(key_biases, cos.dims[0], shape_.num_heads, shape_.sliding_window);
+  if (sinks.exists()) require_shape("sinks", sinks, {shape_.num_heads});
+  require(!shape_.shares_cache || !(k_norm.exists() || v_norm.exists()), k_norm.exists() ? "k_norm" : "v_norm",
+          " is given, and shared_kv is 1: the cache has keys and values");
   return {.shape = shape_,
           .num_rows = static_cast<int>(num_rows),
           .num_seqs = static_cast<int>(num_seqs),
@@ -110,7 +115,10 @@ PagedAttention PagedAttentionOp::checked_inputs(const NodeIo& io) const {
           .out = io.output(0, {num_rows, int64_t{shape_.num_heads} * shape_.head_dim}),
           .halves_out = nullptr,
           .num_sms = context_.limits().num_sms,
-          .slopes = slopes.as<const float>()};
+          .slopes = slopes.as<const float>(),
+          .key_biases = key_biases.as<const float>(),
+          .sinks = sinks.as<const float>(),
+          .v_norm = v_norm.as<const float>()};
 }
 
 void PagedAttentionOp::enqueue(const NodeIo& io, cudaStream_t stream) const {
