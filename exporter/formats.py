@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,7 +49,8 @@ _NEAREST = {
 }
 _FORMAT_OF = {**_KEPT, **_NEAREST}
 _FINER = ("int4", "int4_asym", "int8", "f16", "f32")  # a matrix of several types takes the finest of their formats
-_FOUR_BIT = ("int4", "int4_asym")
+FOUR_BIT = ("int4", "int4_asym")
+PLAIN_TYPES = frozenset(("F64", "F32", "F16", "BF16"))
 _BESIDE_BLOCKS = "f16"  # of a plain matrix among blocks
 _EXACT = {
     *((kind, name) for kind, name in _KEPT.items() if kind not in ("Q4_K", "IQ4_XS", "W4 WITH ZEROS")),
@@ -78,9 +79,13 @@ class MatrixFormats:
     pinned: Mapping[str, str]  # by part: one format for all of its matrices
     asked: Container[str]  # parts whose format the user has pinned
     stored: Mapping[str, str]  # type of each matrix in the checkpoint
+    mixed: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # by the parameters that make up a matrix
+    mixed_reason: str = ""
 
     def of(self, part: str, names: tuple[str, ...]) -> str:
         """The format of a matrix of a part; where its types differ, the one that loses least of all of them."""
+        if part == "linear" and names in self.mixed:
+            return self.mixed[names]
         pinned = self.pinned.get(part)
         return pinned or _finest([_FORMAT_OF.get(self.stored.get(name, ""), _BESIDE_BLOCKS) for name in names])
 
@@ -108,6 +113,8 @@ class MatrixFormats:
             shares[0][0],
             ", ".join(f"{count / types.total():.0%} {name}" for name, count in types.most_common()),
         )
+        if part == "linear" and self.mixed:
+            return FormatDecision(part, main, self.mixed_reason, None, shares)
         if part in self.asked:
             return FormatDecision(part, main, "as asked for", _warning(part, main, types, listed), shares)
         if part in self.pinned:
@@ -155,7 +162,7 @@ def _finest(formats: list[str]) -> str:
 def _warning(part: str, asked: str, types: Counter[str], listed: str) -> str | None:
     """Coarse blocks whose grid is not that of another coarse format lose far more than plain weights do."""
     coarse = [name for name in types if name in _FORMAT_OF and name != "Q8_0"]
-    if asked not in _FOUR_BIT or all(keeps(name, asked) for name in coarse):
+    if asked not in FOUR_BIT or all(keeps(name, asked) for name in coarse):
         return None
     followed = ", ".join(dict.fromkeys(_FORMAT_OF[name] for name in coarse))
     twice = f"{part} {asked} quantises the file's {listed} a second time, which costs quality"

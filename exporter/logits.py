@@ -1,4 +1,4 @@
-"""Differences between logits of the same tokens."""
+"""Differences between logits of the same tokens, and how well logits foretell a text."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def compare(reference: Array, found: Array) -> Differences:
     divergence = np.concatenate(list(in_spans(lambda start, end: _kl(reference[start:end], found[start:end]), spans)))
     agreement = (reference.argmax(axis=1) == found.argmax(axis=1)).mean()
     return float(difference.max()), float(difference.mean()), float(divergence.mean()), float(agreement)
+
+
+def negative_log_likelihood(logits: Array, ids: Array) -> Array:
+    """In nats, of the id that follows each row; f64 [num_rows]."""
+    spans = row_spans(len(logits), _ROWS)
+
+    def some(start: int, end: int) -> Array:
+        return np.asarray(-_log_softmax(logits[start:end])[np.arange(end - start), ids[start:end]])
+
+    return np.concatenate(list(in_spans(some, spans)))
 
 
 def _kl(reference: Array, found: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .contract import TILE_ROWS
 from .errors import ParityError
-from .formats import keeps
+from .formats import FOUR_BIT, keeps
 from .packing import packed_bytes, padded, separate, unpack
 from .strips import in_strips
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 _SAMPLED_ROWS = 1024  # of each matrix, its first
 _KEPT_ERROR = 1e-2  # of integers that are taken over: offsets of outliers are rounded to f16, 1.1e-3 in Qwen2.5-Coder
-_FOUR_BIT = ("int4", "int4_asym")
 # What rounding a matrix to a format may cost: far more is a fault.
 _MOST_ERROR = {"int4": 0.5, "int4_asym": 0.5, "int8": 0.05, "f16": 0.01, "f32": 1e-6}
 
@@ -80,7 +79,7 @@ class LossMeter:
 
         error, norm = np.sum(list(in_strips(sums, *found.shape)), axis=0)
         kind = self._source.stored_type(name) or "unknown"
-        kept = weight.format in _FOUR_BIT and keeps(kind, weight.format)
+        kept = weight.format in FOUR_BIT and keeps(kind, weight.format)
         limit = _KEPT_ERROR if kept else _MOST_ERROR[weight.format]
         if not error <= limit**2 * norm:
             raise ParityError(

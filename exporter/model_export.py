@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from .calibration import CalibratedBlocks, calibrate_plan, choose_mixture, matrices_to_round
 from .derived import with_derived
 from .errors import OptionError
 from .formats import FormatDecision, choose_formats
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from transformers import PreTrainedModel
 
+    from .calibration import Calibration, CalibrationText, Mixture
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
     from .losses import Loss
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from .sources import WeightSource
     from .tokenizer import TokenizerInfo
     from .weights_file import StoredTensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class ModelSummary:
     logit_coverage: float | None  # share of the text's tokens that a draft's trimmed head scores
     parity: Parity | None
     losses: tuple[Loss, ...]
+    calibration: Calibration | None = None  # None: each weight is rounded to the nearest value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class ExportedModel:
     parity: Parity | None  # None: not compared
     losses: tuple[Loss, ...]  # of matrices that differ from the checkpoint's; empty: none, or not compared
     tap_reference: TapReference | None
+    calibration: Calibration | None = None
 
 
 def export_model(
@@ -84,26 +93,33 @@ def export_model(
     *,
     taps: tuple[int, ...] = (),
     vocabulary: DraftVocabulary | None = None,
+    text: CalibrationText | None = None,
     options: ExportOptions,
     progress: Progress,
 ) -> ExportedModel:
     """Writes `name`.onnx and `name`.bin into `folder`.
 
-    taps: residual streams that the graph gives out for a head. vocabulary: the only ids that it scores.
+    taps: residual streams that the graph gives out for a head. vocabulary: the only ids that it scores. text: what
+    its 4-bit matrices are rounded for, and what tells which of them get more `bits`.
 
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
     """
     max_positions = _max_positions(checkpoint, options, progress)
-    progress.stage(f"trace {name}", 2)
     fused = _trace_and_fuse(name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, progress=progress)
+    if text is not None and options.bits is not None:
+        mixture = choose_mixture(
+            checkpoint.config, fused.plan, fused.source, text, bits=options.bits, progress=progress
+        )
+        fused = _trace_and_fuse(
+            name, checkpoint, taps=taps, vocabulary=vocabulary, mixture=mixture, options=options, progress=progress
+        )
     plan = fused.plan
-
-    progress.stage(f"quantise and pack {name}", count_tensors(plan))
     tables = rotary_tables(plan, fused.source, max_positions)
     weights_path, graph_path = folder / f"{name}.bin", folder / f"{name}.onnx"
-    source = with_derived(fused.source, plan)
-    tensors = write_weights(plan, source, tables, weights_path, progress, origin=checkpoint.origin())
+    tensors, calibration = _write_weights(
+        fused, checkpoint, tables, weights_path, text=text, options=options, progress=progress
+    )
     write_graph(fused.graph, plan, {weights_path.name: tensors}, graph_path)
     check_rows(
         fused.graph.graph,
@@ -128,6 +144,7 @@ def export_model(
         parity=None,
         losses=(),
         tap_reference=None,
+        calibration=calibration,
     )
     if not options.parity:
         return exported
@@ -151,12 +168,16 @@ def _trace_and_fuse(
     *,
     taps: tuple[int, ...],
     vocabulary: DraftVocabulary | None,
+    mixture: Mixture | None = None,
     options: ExportOptions,
     progress: Progress,
 ) -> _Fused:
+    progress.stage(f"trace {name}", 2)
     module = build_on_meta(checkpoint.config)
     source = checkpoint.source(module)
     formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
+    if mixture is not None:
+        formats = replace(formats, mixed=mixture.formats, mixed_reason=mixture.reason())
     graph = trace(module, progress.note)
     progress.advance()
     plan = fuse(
@@ -170,6 +191,29 @@ def _trace_and_fuse(
     )
     progress.advance()
     return _Fused(module, source, formats.decisions(plan), graph, plan)
+
+
+def _write_weights(
+    fused: _Fused,
+    checkpoint: Checkpoint,
+    tables: dict[str, Array],
+    path: Path,
+    *,
+    text: CalibrationText | None,
+    options: ExportOptions,
+    progress: Progress,
+) -> tuple[tuple[StoredTensor, ...], Calibration | None]:
+    """Writes the weights file, with a text that rounds some of them, and tells what that has done."""
+    plan, origin, calibration = fused.plan, checkpoint.origin(), None
+    with ExitStack() as stack:
+        blocks = None
+        if text is not None and (options.bits is None or matrices_to_round(plan, fused.source)[0]):
+            blocks = stack.enter_context(CalibratedBlocks(path.with_suffix(".calibrated")))
+            calibration = calibrate_plan(checkpoint.config, plan, fused.source, text, blocks=blocks, progress=progress)
+            origin += text.digest
+        progress.stage(f"quantise and pack {path.stem}", count_tensors(plan))
+        source = with_derived(fused.source, plan)
+        return write_weights(plan, source, tables, path, progress, origin=origin, calibrated=blocks), calibration
 
 
 def compared(
@@ -217,6 +261,7 @@ def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> Mode
         logit_coverage=exported.vocabulary.coverage if exported.vocabulary is not None else None,
         parity=exported.parity,
         losses=exported.losses,
+        calibration=exported.calibration,
     )
 
 

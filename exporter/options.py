@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PARITY_TOKENS = (16, 1024)
+_BITS = (4, 8)  # of int4 and int8
 PARTS = ("linear", "embedding", "lm_head")
 
 
@@ -60,6 +61,10 @@ class ExportOptions:
     target, draft: weight formats of the two models; a target's part that is None follows the checkpoint's own blocks
         (of a GGUF file), or DEFAULT_FORMATS where its weights are plain. A draft's takes these or
         FAST_FORMATS, by what promises more tokens a second on a few prompts.
+    calibration: a text file that the target reads while its 4-bit matrices are rounded, so that errors make up for each
+        other. None rounds each weight to the nearest value.
+    bits: bits of a weight of the target's linear layers on average, beside the scales of blocks: each matrix gets the
+        format by which the calibration text shows least error. None: one format for all plain matrices.
     head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
         in the target's format, except for an output layer where another head_format is given.
     cache_dtype: the type of the key and value caches, a key of `contract.CACHE_TYPES`.
@@ -80,6 +85,8 @@ class ExportOptions:
 
     target: FormatChoice = FormatChoice()
     draft: FormatChoice = FormatChoice()
+    calibration: Path | None = None
+    bits: float | None = None
     head_format: str | None = None
     cache_dtype: str = "f16"
     draft_vocab: int | None = None
@@ -104,9 +111,27 @@ class ExportOptions:
             raise OptionError(f"max_positions is {self.max_positions}; it must be at least 1")
         if self.draft_vocab_text is not None and not self.draft_vocab_text.is_file():
             raise OptionError(f"draft_vocab_text {self.draft_vocab_text} cannot be read: there is no such file")
+        if self.calibration is not None and not self.calibration.is_file():
+            raise OptionError(f"calibration {self.calibration} cannot be read: there is no such file")
+        self._check_bits()
         least, most = _PARITY_TOKENS
         if not least <= self.parity_tokens <= most:
             raise OptionError(f"parity_tokens is {self.parity_tokens}; it must lie in {least}..{most}")
+
+    def _check_bits(self) -> None:
+        if self.bits is None:
+            return
+        if not _BITS[0] <= self.bits <= _BITS[1]:  # also catches not-a-number
+            raise OptionError(f"bits is {self.bits:g}; it must lie in {_BITS[0]}..{_BITS[1]}")
+        if self.calibration is None:
+            raise OptionError(
+                f"bits is {self.bits:g}, but there is no text to find out by where they matter: calibration"
+            )
+        if self.target.linear is not None:
+            raise OptionError(
+                f"bits is {self.bits:g} and linear is {self.target.linear}: bits chooses the formats of linear layers; "
+                "leave one of them out"
+            )
 
     def check_parts(self, *, has_draft: bool, has_head: bool) -> None:
         """Refuses what is said about a draft or head that is not exported.

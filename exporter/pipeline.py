@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .adapters import with_adapters
 from .border import only_own_errors
 from .bundle import TOKENIZER
+from .calibration import CalibrationText, read_windows
 from .checkpoint_check import check_checkpoint
 from .draft_export import Vocabularies, draft_vocabularies, export_draft
 from .errors import TokenizerError
@@ -90,6 +91,7 @@ class _Parts:
     tokenizer: TokenizerInfo
     taps: tuple[int, ...]  # residual streams of the target that the head reads
     vocabularies: Vocabularies  # that the draft may score
+    text: CalibrationText | None  # that the target is calibrated on
 
 
 def _load(
@@ -121,7 +123,14 @@ def _load(
         sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
         check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
         vocabularies = draft_vocabularies(options, tokenizer, models["draft"])
-    return _Parts(models, opened, tokenizer, taps, vocabularies)
+    return _Parts(models, opened, tokenizer, taps, vocabularies, _text(models["target"], tokenizer, options))
+
+
+def _text(target: Checkpoint, tokenizer: TokenizerInfo, options: ExportOptions) -> CalibrationText | None:
+    if options.calibration is None:
+        return None
+    max_positions = int(target.config.max_position_embeddings)
+    return read_windows("calibration", options.calibration, tokenizer, max_positions=max_positions)
 
 
 def _write(
@@ -130,7 +139,14 @@ def _write(
     tokenizer, taps = parts.tokenizer, parts.taps
     (folder / TOKENIZER).write_text(tokenizer.json_text, encoding="utf-8")
     target = export_model(
-        "target", parts.models["target"], tokenizer, folder, taps=taps, options=options, progress=progress
+        "target",
+        parts.models["target"],
+        tokenizer,
+        folder,
+        taps=taps,
+        text=parts.text,
+        options=options,
+        progress=progress,
     )
     exported, entries = {"target": target}, {"target": model_entry(target, options)}
     if "draft" in parts.models:

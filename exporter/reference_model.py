@@ -40,6 +40,17 @@ def torch_streams(
     config: PretrainedConfig, read: Reader, read_head: Reader, ids: list[int]
 ) -> tuple[Array, list[Array]]:
     """The same logits, and the residual streams into each layer and into the final norm, f32 [num_tokens, hidden]."""
+    model = on_demand(config, read, read_head)
+    streams: list[Array] = []
+    for module in stream_readers(model):
+        module.register_forward_pre_hook(_keep_stream(streams), with_kwargs=True)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+    return np.asarray(logits.numpy()), streams
+
+
+def on_demand(config: PretrainedConfig, read: Reader, read_head: Reader) -> PreTrainedModel:
+    """The model of a configuration, each module's matrices read just before it runs and dropped after."""
     with torch.device("meta"):
         model = new_model(config, attention_for_reference(config))
     names = first_names(model)
@@ -48,12 +59,7 @@ def torch_streams(
     _set_buffers(model, config, read, names)
     for name, module in list(model.named_modules()):
         _load_on_demand(module, name, names, read_head if module is head else read)
-    streams: list[Array] = []
-    for module in stream_readers(model):
-        module.register_forward_pre_hook(_keep_stream(streams), with_kwargs=True)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-    return np.asarray(logits.numpy()), streams
+    return model
 
 
 def _keep_stream(streams: list[Array]) -> Callable[..., None]:

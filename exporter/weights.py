@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
+    from .calibration.blocks import CalibratedBlocks
     from .passes import PackedWeight, Plan, Vector
     from .progress import Progress
     from .sources import WeightSource
@@ -35,11 +36,13 @@ def write_weights(
     *,
     origin: str | None = None,
     elsewhere: Container[str] = (),
+    calibrated: CalibratedBlocks | None = None,
 ) -> tuple[StoredTensor, ...]:
     """Writes the weights file, without the tensors that are `elsewhere`; `progress` advances after each of all.
 
     origin: what tells this checkpoint and these packages from others; what a killed export has packed of the same is
         kept, and `progress` is told. None: all is packed.
+    calibrated: integers of matrices that were rounded already.
 
     Raises:
         CheckpointError: the source lacks a tensor, or has one with a value that is no number.
@@ -49,7 +52,7 @@ def write_weights(
     with WeightsFile(path, None if origin is None else _content(plan, tables, origin)) as file:
         if file.num_kept:
             progress.note(f"{path.name}: {file.num_kept} tensors are kept, which an export that was killed had packed")
-        for name, parts in _tensors(plan, source, tables):
+        for name, parts in _tensors(plan, source, tables, calibrated):
             if name not in elsewhere:
                 stored.append(file.add(name, parts))
             progress.advance()
@@ -67,9 +70,11 @@ def count_tensors(plan: Plan) -> int:
     return len(plan.weights) + len(plan.vectors) + len(plan.tables)
 
 
-def _tensors(plan: Plan, source: WeightSource, tables: dict[str, Array]) -> Iterator[tuple[str, Iterator[Array]]]:
+def _tensors(
+    plan: Plan, source: WeightSource, tables: dict[str, Array], calibrated: CalibratedBlocks | None
+) -> Iterator[tuple[str, Iterator[Array]]]:
     for weight in plan.weights.values():
-        yield weight.name, packed_chunks(weight, source)
+        yield weight.name, packed_chunks(weight, source, calibrated)
     for vector in plan.vectors.values():
         yield vector.name, iter([read_vector(vector, source)])
     for name, table in tables.items():
@@ -86,7 +91,9 @@ def read_vector(vector: Vector, source: WeightSource) -> Array:
     return interleave(*np.split(elements, 2)) if vector.interleaved else elements
 
 
-def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]:
+def packed_chunks(
+    weight: PackedWeight, source: WeightSource, calibrated: CalibratedBlocks | None = None
+) -> Iterator[Array]:
     """The packed bytes of a matrix, some rows at a time."""
     kind = weight.format
     if kind in ("f16", "f32"):
@@ -96,7 +103,7 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
     if weight.in_features % BLOCK_COLUMNS:
         columns = f"{weight.sources[0]} has {weight.in_features} columns"
         raise UnsupportedModelError(f"{columns}; {weight.format} needs a multiple of {BLOCK_COLUMNS}, use f16")
-    blocks = _stored_blocks(weight, source)
+    blocks = _stored_blocks(weight, source, calibrated)
     if blocks is not None:
         shape = blocks.codes.shape
         yield from in_strips(lambda start, end: pack(blocks.rows(start, end), kind), *shape)
@@ -105,14 +112,20 @@ def packed_chunks(weight: PackedWeight, source: WeightSource) -> Iterator[Array]
     yield from in_strips(lambda start, end: pack(quantise_strip(rows[start:end], kind), kind), *rows.shape)
 
 
-def _stored_blocks(weight: PackedWeight, source: WeightSource) -> Quantised | None:
-    """The integers of a low-bit matrix in stored row order, if the format holds those of some part as they are."""
-    names = () if weight.transposed else weight.sources  # blocks lie along the other axis
-    blocks = [read_finite_blocks(source, name, weight.format) for name in names]
+def _stored_blocks(weight: PackedWeight, source: WeightSource, calibrated: CalibratedBlocks | None) -> Quantised | None:
+    """The integers of a low-bit matrix in stored row order: calibrated ones, or the checkpoint's where it has some."""
+
+    def find(name: str) -> Quantised | None:
+        rounded = None if calibrated is None else calibrated.get(name, weight.format)
+        if rounded is None and not weight.transposed:  # whose blocks lie along the other axis
+            return read_finite_blocks(source, name, weight.format)
+        return rounded
+
+    blocks = [find(name) for name in weight.sources]
     if all(found is None for found in blocks):
         return None
     pairs = zip(weight.sources, blocks, strict=True)
-    parts = [found or quantise(read_finite(source, name), weight.format) for name, found in pairs]
+    parts = [found or quantise(_read_part(weight, source, name), weight.format) for name, found in pairs]
     offsets = [part.offset for part in parts if part.offset is not None]
     return Quantised(
         _arranged(weight, [part.codes for part in parts]),
@@ -123,9 +136,14 @@ def _stored_blocks(weight: PackedWeight, source: WeightSource) -> Quantised | No
 
 def _read_rows(weight: PackedWeight, source: WeightSource) -> Array:
     """A matrix as f32 in stored row order."""
-    parts = [read_finite(source, name) for name in weight.sources]
-    rows = _arranged(weight, [part.T for part in parts] if weight.transposed else parts)
+    rows = _arranged(weight, [_read_part(weight, source, name) for name in weight.sources])
     return rows if weight.scale == 1 else rows * np.float32(weight.scale)
+
+
+def _read_part(weight: PackedWeight, source: WeightSource, name: str) -> Array:
+    """A parameter as [out_features, in_features]."""
+    found = read_finite(source, name)
+    return found.T if weight.transposed else found
 
 
 def _scaled(weight: PackedWeight, values: Array) -> Array:

@@ -19,6 +19,7 @@ from .compare import compare
 from .console import note
 from .doctor import doctor
 from .evaluate_draft import evaluate_draft
+from .evaluate_weights import evaluate_weights
 from .export import export
 from .info import info
 from .plan import plan
@@ -38,7 +39,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (export, info, run, chat, serve, bench, compare, calibrate, verify, evaluate_draft, plan, doctor):
+for command in (export, info, run, chat, serve, bench, compare, calibrate, verify):
+    app.command()(command)
+for command in (evaluate_draft, evaluate_weights, plan, doctor):
     app.command()(command)
 app.add_typer(train, name="train")
 

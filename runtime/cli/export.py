@@ -37,6 +37,18 @@ _FASTEST = "what promises most tokens a second"
 DraftLinear = Annotated[str | None, typer.Option(help=f"The draft's linear layers; default: {_FASTEST}.")]
 DraftEmbedding = Annotated[str | None, typer.Option(help=f"The draft's embedding; default: {_FASTEST}.")]
 DraftLmHead = Annotated[str | None, typer.Option(help=f"The draft's output layer; default: {_FASTEST}.")]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Round TARGET's 4-bit matrices so that errors make up for each other on this text."
+    ),
+]
+Bits = Annotated[
+    float | None,
+    typer.Option(
+        help="Bits a weight of TARGET's linear layers on average, 4 to 8: more where --calibration shows most error."
+    ),
+]
 Head = Annotated[
     str | None,
     typer.Option(help="A head on TARGET's hidden states: a hub id or folder; TARGET itself for its MTP layer."),
@@ -74,6 +86,8 @@ def export(
     linear: Linear = None,
     embedding: Embedding = None,
     lm_head: LmHead = None,
+    calibration: Calibration = None,
+    bits: Bits = None,
     draft_linear: DraftLinear = None,
     draft_embedding: DraftEmbedding = None,
     draft_lm_head: DraftLmHead = None,
@@ -100,6 +114,8 @@ def export(
         options = exporter.ExportOptions(
             target=exporter.FormatChoice(linear, embedding, lm_head),
             draft=exporter.FormatChoice(draft_linear, draft_embedding, draft_lm_head),
+            calibration=calibration,
+            bits=bits,
             cache_dtype=cache_dtype,
             draft_vocab=draft_vocab,
             draft_vocab_text=draft_vocab_text,

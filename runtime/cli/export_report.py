@@ -60,6 +60,7 @@ def show_result(result: ExportResult) -> None:
     _show_trials(result)
     for model in result.models:
         _show_formats(model)
+        _show_calibration(model)
         _show_scored(model.name, model)
     if result.head is not None:
         _show_head(result.head)
@@ -82,6 +83,15 @@ def _show_formats(model: ModelSummary) -> None:
         show(f"{model.name} {decision.part}: {describe_shares(dict(decision.shares))}, {decision.reason}")
         if decision.warning is not None:
             note(f"warning: {model.name} {decision.warning}")
+
+
+def _show_calibration(model: ModelSummary) -> None:
+    if (found := model.calibration) is not None:
+        show(
+            f"{model.name} calibrated: {found.num_matrices} matrices on {found.num_tokens} tokens of {found.text}, "
+            f"{found.num_nearest} have the nearest values; where it was not read, KL {found.held.calibrated:.3g} nats "
+            f"a token, {found.held.nearest:.3g} with the nearest values alone"
+        )
 
 
 def _show_losses(model: ModelSummary) -> None:
