@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pilotfish.bindings import PilotfishError
 from pilotfish.runtime.bench import drafting_models
 from pilotfish.runtime.engine import Engine
 from pilotfish.runtime.options import GenerateKeywords
 
 from .border import only_own_errors
-from .bundle import TOKENIZER, read_manifest
+from .bundle import TOKENIZER, check_bundle, read_manifest
 from .calibration import read_windows
 from .draft_prompts import PROMPTS
 from .errors import OptionError, PairError
@@ -125,7 +126,11 @@ class _Sums:
 
 def _entry(bundle: Path, checkpoint: Checkpoint) -> ModelEntry:
     """The bundle's target, if it is of this checkpoint."""
-    entry, config = read_manifest(bundle).models["target"], checkpoint.config
+    entry, config = check_bundle(bundle).models["target"], checkpoint.config
+    if entry.source.id.startswith(f"{checkpoint.own_id} + "):
+        raise PairError(
+            f"{bundle} is no bundle of {checkpoint.id}: it has adapters merged, {entry.source.id}; leave it out"
+        )
     for name, found, expected in (
         ("architecture", entry.architecture, str(config.model_type)),
         ("layers", entry.num_layers, int(config.num_hidden_layers)),
@@ -186,10 +191,10 @@ def _acceptance(bundle: str, entry: ModelEntry) -> tuple[Acceptance, ...]:
     if read_manifest(Path(bundle)).head is None and "draft" not in read_manifest(Path(bundle)).models:
         return ()
     found = []
-    with Engine(bundle, calibration="off", max_context=min(_CONTEXT, entry.max_positions)) as engine:
+    with _opened(bundle, entry.max_positions) as engine:
         prompts = [_encoded(engine, prompt) for prompt in PROMPTS]
         fitting = [ids for ids in prompts if len(ids) + _NEW_TOKENS <= engine.info.max_context]
-        for source in drafting_models(engine.info):
+        for source in drafting_models(engine.info) if fitting else ():
             options = GenerateKeywords(max_new_tokens=_NEW_TOKENS, source=source, num_draft_tokens=_CHAIN)
             stats = [engine.generate(ids, **options).stats for ids in fitting]
             num_rounds, num_drafted = (
@@ -199,6 +204,13 @@ def _acceptance(bundle: str, entry: ModelEntry) -> tuple[Acceptance, ...]:
             decoded = sum(max(each.num_new_tokens - 1, 0) for each in stats)  # the first is prefill's
             found.append(Acceptance(source, accepted / max(num_drafted, 1), decoded / max(num_rounds, 1)))
     return tuple(found)
+
+
+def _opened(bundle: str, max_positions: int) -> Engine:
+    try:
+        return Engine(bundle, calibration="off", max_context=min(_CONTEXT, max_positions))
+    except PilotfishError as error:
+        raise OptionError(f"{bundle} cannot be opened here: {error}") from error
 
 
 def _encoded(engine: Engine, prompt: str) -> list[int]:

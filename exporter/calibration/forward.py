@@ -129,7 +129,7 @@ class _Rounder:
                 head_name = name
             elif name in self._formats and isinstance(module, (torch.nn.Linear, Conv1D)):
                 module.forward = partial(self._run, module, name)  # type: ignore[method-assign]  # of this one
-        return partial(self._finish, head, head_name)
+        return partial(self._finish, head, head_name, model.config)
 
     def _run(self, module: torch.nn.Linear | Conv1D, name: str, inputs: torch.Tensor) -> torch.Tensor:
         """What the module computes, in place of its forward."""
@@ -163,7 +163,7 @@ class _Rounder:
             raise CheckpointError(f"what goes into {name} is not finite on the calibration text")
         return found
 
-    def _finish(self, head: torch.nn.Linear, name: str, hidden: torch.Tensor) -> HeldText:
+    def _finish(self, head: torch.nn.Linear, name: str, config: PretrainedConfig, hidden: torch.Tensor) -> HeldText:
         """Rounds the output layer, if that is to be, and compares what comes out of it."""
         matrix = read_finite(self._source, name)
         weights = [torch.from_numpy(matrix)] * 3  # exact, rounded, nearest
@@ -175,9 +175,18 @@ class _Rounder:
         sums = np.zeros(2)
         for start, end in row_spans(len(streams[0]), _LOGIT_ROWS):
             exact, *others = (
-                functional.linear(rows[start:end], weight, head.bias).numpy()
+                _scaled(functional.linear(rows[start:end], weight, head.bias), config).numpy()
                 for rows, weight in zip(streams, weights, strict=True)
             )
             sums += [(end - start) * compare(exact, found)[2] for found in others]
         calibrated, nearest = sums / len(streams[0])
         return HeldText(float(calibrated), float(nearest))
+
+
+def _scaled(logits: torch.Tensor, config: PretrainedConfig) -> torch.Tensor:
+    """What a model makes of what its output layer gives."""
+    scaling = getattr(config, "logits_scaling", None) or 1.0
+    factor = scaling if config.model_type == "hyperclovax" else 1 / scaling
+    logits = logits * (factor * (getattr(config, "logit_scale", None) or 1.0))
+    cap = getattr(config, "final_logit_softcapping", None)
+    return cap * torch.tanh(logits / cap) if cap else logits

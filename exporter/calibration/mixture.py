@@ -104,7 +104,9 @@ def choose_mixture(
     chosen = spend(options, bits * total - fixed)
     found = (fixed + sum(option.bits for option in chosen.values())) / total
     formats = {sources: option.format_name for sources, option in chosen.items()}
-    return Mixture(formats, found, text.name, text.num_tokens)
+    # Some are still alone when their formats are asked for, and become one matrix only if these are alike.
+    alone = {(source,): name for sources, name in formats.items() for source in sources}
+    return Mixture(alone | formats, found, text.name, text.num_tokens)
 
 
 def spend(options: Mapping[tuple[str, ...], Sequence[Option]], budget: float) -> dict[tuple[str, ...], Option]:

@@ -83,6 +83,8 @@ def read_windows(
     _check_language(option, path, ids, tokenizer)
     first = [tokenizer.bos_id] if tokenizer.add_bos else []
     length = min(_WINDOW, max_positions, len(ids) // _NUM_WINDOWS) - len(first)
+    if length < 1 or length + len(first) < 2:  # noqa: PLR2004 - a token that follows another
+        raise OptionError(f"{option} {path} cannot be read in windows of {max_positions} positions: export with more")
     windows = [[*first, *ids[start : start + length]] for start in range(0, len(ids) - length + 1, length)]
     return CalibrationText(str(path), np.array(windows, np.int64)).at_most(most_tokens)
 

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kRowThreads)
   RowDistribution row{};
   const RoundSettings& settings = memory.settings[sequence_of_row(noisy.rows, blockIdx.x)];
   if (settings.is_greedy) return;
-  const bool is_number = find_distribution(noisy.rows, blockIdx.x, settings, row, shared);
+  const bool is_drafted = noisy.has_one_depth;  // nobody asks for the log-probability of what a draft chooses
+  const bool is_number = find_distribution(noisy.rows, blockIdx.x, settings, !is_drafted, row, shared);
   if (threadIdx.x != 0) return;
   if (!is_number) memory.outcome->is_broken = 1;
   memory.rows[blockIdx.x] = row;

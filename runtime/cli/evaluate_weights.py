@@ -41,7 +41,7 @@ def evaluate_weights(
         raise UnsupportedError(f"evaluating weights needs {error.name}: pip install 'pilotfish[export]'") from error
     for bundle in bundles:
         read_manifest(bundle)  # a wrong path shows before torch runs
-    pages.check(json_file, [text], bundles)
+    pages.check(json_file, [text])
     try:
         with signals_exit(), ExportBars() as bars:
             report = weight_quality.evaluate_weights(target, bundles, text, num_tokens=tokens, progress=bars)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,3 +140,16 @@ def test_what_cannot_be_compared(made: dict[str, Path], cli: CommandLine, tmp_pa
         finished = cli("evaluate-weights", bundle, "--target", target, "--text", text)
         assert (finished.exit_code, finished.out) == (2, "")
         assert message in finished.err
+
+
+def test_a_damaged_bundle_is_not_measured(made: dict[str, Path], cli: CommandLine, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(made["nearest"], damaged)
+    weights = damaged / "target.bin"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    finished = cli("evaluate-weights", damaged, "--target", made["target"], "--text", made["text"])
+    assert (finished.exit_code, finished.out) == (2, "")
+    assert "target.bin" in finished.err
+    assert "report it" not in finished.err

@@ -96,7 +96,7 @@ def test_answers_are_the_resident_engines(wide_bundle: Path, share: float) -> No
         assert info.total_bytes <= budget
         assert info.max_context == LIMITS["max_context"]
         if sys.platform == "linux":
-            assert mapped_files(wide_bundle) == ["r--s"]
+            assert mapped_files(wide_bundle) == ["r--p"]
         found, logits = answers(mapping)
     if sys.platform == "linux":
         assert mapped_files(wide_bundle) == []
@@ -110,10 +110,10 @@ def test_hashes_are_compared_as_the_options_say(wide_bundle: Path, tmp_path: Pat
     weights = bytearray((copy / "target.bin").read_bytes())
     weights[len(weights) // 2] ^= 1
     (copy / "target.bin").write_bytes(weights)
-    budget = budget_of(copy, 0.6)
     with pytest.raises(BundleCorruptError, match=r"target\.bin: expected sha256"):
-        Engine(copy, memory_budget=budget, **OPENED)
-    with Engine(copy, memory_budget=budget, verify_hashes="never", **OPENED) as engine:
+        Engine(copy, memory_budget=budget_of(copy, 0.6), **OPENED)
+    # What failed gave memory back: this process takes less now.
+    with Engine(copy, memory_budget=budget_of(copy, 0.6), verify_hashes="never", **OPENED) as engine:
         assert engine.info.target_streamed_bytes > 0
         assert len(engine.generate([5, 6], max_new_tokens=8, ignore_eos=True).token_ids) == 8
 

@@ -9,9 +9,10 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from architectures import config_of
 from tiny_bundles import byte_tokenizer, save_checkpoint
 from tiny_gguf import write_gguf
-from tiny_models import save_model, tiny_config
+from tiny_models import save_model, save_random, save_tokenizer, tiny_config
 from transformers import AutoModelForCausalLM
 
 from pilotfish.exporter import ExportOptions, FormatChoice, export
@@ -139,3 +140,14 @@ def best_error(options: list[list[Option]], budget: float) -> float:
         option.error + best_error(options[1:], budget - option.bits) for option in options[0] if option.bits <= budget
     )
     return min(rest, default=float("inf"))
+
+
+@pytest.mark.parametrize("name", ["Gemma 2", "OLMo 2"])
+def test_matrices_that_become_one_have_their_bits(name: str, text: Path, tmp_path: Path) -> None:
+    """Gate and up, or q, k and v, are apart when they are traced, and one matrix if their formats are alike."""
+    checkpoint = save_random(tmp_path / "model", config_of(name))
+    save_tokenizer(checkpoint)
+    options = replace(PLAIN, calibration=text, parity=False)
+    found = export(str(checkpoint), tmp_path / "out", options=replace(options, bits=8))
+    entry = found.manifest.models["target"]
+    assert entry.mixture == {"int8": 1.0}

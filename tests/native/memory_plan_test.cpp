@@ -122,6 +122,16 @@ void test_the_program_is_counted() {
   CHECK_EQ(plan_memory(on_device, options).program_bytes, uint64_t{0});
 }
 
+// The process's own memory is a limit where no budget is given; a budget is taken as it is.
+void test_the_host_is_the_limit_without_a_budget() {
+  pf_engine_options options = options_with(64, 0);
+  const uint64_t needed = plan_memory(kPair, options).total_bytes;
+  CHECK_EQ(plan_memory(kPair, options, nullptr, needed).max_context, 64);
+  CHECK_ERROR(PF_OUT_OF_MEMORY, "this process may have", plan_memory(kPair, options, nullptr, kHugePage / 2));
+  options.memory_budget_bytes = needed;
+  CHECK_EQ(plan_memory(kPair, options, nullptr, kHugePage / 2).max_context, 64);
+}
+
 void test_sequences_multiply_the_cache() {
   pf_engine_options options = options_with(64, 0);
   const pf_engine_info one = plan_memory(kPair, options);
@@ -200,6 +210,7 @@ int main() {
   test_listed_caches_are_counted();
   test_a_head_is_counted();
   test_the_program_is_counted();
+  test_the_host_is_the_limit_without_a_budget();
   test_nothing_overflows();
   test_sequences_multiply_the_cache();
   test_rejection_keeps_distributions();

@@ -23,12 +23,13 @@ def test_a_group_stands_for_its_flags() -> None:
 
     app = typer.Typer()
     app.command()(command)
-    arguments = ["x", "--top-k", "4", "--logit-bias", "3=1", "--logit-bias", "5=-inf", "--seeds", "9", "--threads", "2"]
+    arguments = ["x", "--top-k", "4", "--temperature", "1", "--logit-bias", "3=1", "--logit-bias", "5=-inf"]
+    arguments += ["--seeds", "9", "--threads", "2"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     bundle, sampling, seeds, engine_flags = received[0]
     assert (bundle, seeds, engine_flags) == ("x", 9, EngineFlags(threads=2))
-    given = {"top_k": 4, "logit_bias": {3: 1.0, 5: float("-inf")}}
+    given = {"temperature": 1, "top_k": 4, "logit_bias": {3: 1.0, 5: float("-inf")}}
     assert sampling.keywords() == SamplingFlags().keywords() | given
 
 

@@ -49,6 +49,18 @@ FileEntry parse_file(const Node& node) {
   return entry;
 }
 
+// Bytes that two tensors had would count twice in a plan.
+void require_apart(const Node& node, const std::vector<TensorEntry>& entries) {
+  std::vector<const TensorEntry*> ordered;
+  for (const TensorEntry& entry : entries) ordered.push_back(&entry);
+  std::ranges::sort(ordered, {}, [](const TensorEntry* entry) { return entry->offset; });
+  for (size_t i = 1; i < ordered.size(); ++i) {
+    if (ordered[i]->offset < ordered[i - 1]->offset + ordered[i - 1]->num_bytes) {
+      node.wrong("tensors", "tensors that do not overlap", ordered[i - 1]->name + " and " + ordered[i]->name);
+    }
+  }
+}
+
 std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes) {
   std::vector<TensorEntry> entries;
   std::set<std::string_view> names;
@@ -60,6 +72,7 @@ std::vector<TensorEntry> parse_tensors(const Node& node, uint64_t file_bytes) {
     const std::string& name = entries.back().name;
     if (!names.insert(name).second) tensor.wrong("name", "a name of its own", name);
   }
+  require_apart(node, entries);
   return entries;
 }
 

@@ -108,7 +108,7 @@ SessionHeader Engine::load_session(const std::filesystem::path& path) {
   const std::vector<SessionPart> parts = session_parts(session);
   const auto blocks_of = [&](const SessionPart& part) { return sequence.block_table().first(part.num_blocks); };
   // The system takes longer to clear pages that nobody has used than reading the file takes: both at once.
-  const std::future<void> clearing = std::async(std::launch::async, [&] {
+  const std::future<void> clearing = std::async(std::launch::async | std::launch::deferred, [&] {
     for (const SessionPart& part : parts) part.cache->make_resident(blocks_of(part));
   });
   try {

@@ -127,8 +127,9 @@ void set_context(const Manifest& manifest, int32_t max_context, const pf_engine_
 // The largest total that is allowed; 0: no limit. What is free was read when the context was there.
 uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device, uint64_t host_bytes) {
   const uint64_t budget = options.memory_budget_bytes;
-  uint64_t room = options.device == PF_DEVICE_CPU ? host_bytes : 0;
-  if (device) room = device->free_bytes + kCudaContextBytes;
+  // Caches that are planned are not touched before they are used: who gives a budget may have a reason for more.
+  if (!device) return budget > 0 || options.device != PF_DEVICE_CPU ? budget : host_bytes;
+  const uint64_t room = device->free_bytes + kCudaContextBytes;
   return budget > 0 && room > 0 ? std::min(budget, room) : std::max(budget, room);
 }
 
@@ -137,7 +138,7 @@ uint64_t limit_of(const pf_engine_options& options, const CudaDeviceInfo* device
   if (!device) {
     fail(PF_OUT_OF_MEMORY, "this process may have ", host_bytes / kMiB, " MiB of memory, but ", options.num_sequences,
          " sequence(s) of ", plan.max_context, " tokens need ", plan.total_bytes / kMiB, " MiB:\n", describe(plan),
-         "  a smaller max_context or num_sequences, or a smaller bundle makes room");
+         "  a smaller max_context or num_sequences, or a smaller bundle makes room; a memory budget is taken as it is");
   }
   fail(
       PF_OUT_OF_MEMORY, "cuda:", options.device_index, ", ", device->name, ", has ", device->free_bytes / kMiB,

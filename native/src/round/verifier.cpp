@@ -27,6 +27,7 @@ bool Verifier::run_next() {
 }
 
 bool Verifier::add(Step& step) {
+  if (!shares_rows_ && num_verified_ > 0) return false;
   Request& request = *step.request;
   TreePass rows = request.rows_to_verify();
   if (!pass_.has_room(rows.num_rows(), rows.num_rows())) return false;
@@ -114,6 +115,11 @@ void Verifier::run_rows_on_device() {
   const pf_status status =
       guard([&] { found.emplace(engine_.device_round()->verify_shared(pass_, settings, reads_hidden(), first_read)); });
   const double seconds = Timer::between(start, Timer::Clock::now());
+  if (status == PF_BUNDLE_CORRUPT) {
+    shares_rows_ = false;
+    num_verified_ = 0;
+    return;
+  }
   for (size_t i = 0; i < num_verified_; ++i) {
     Step& step = *verified_[i];
     if (status != PF_OK) {

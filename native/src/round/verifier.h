@@ -56,6 +56,7 @@ class Verifier {
   size_t num_chosen_there_ = 0;  // of these, the first ones, whose tokens a device chooses
   int32_t num_chained_ = 0;      // tokens that each drafts in a round of the device
   int32_t num_levels_ = 0;       // of their trees
+  bool shares_rows_ = true;      // until a row of a shared pass was of no numbers: whose it is, each finds out alone
 };
 
 }  // namespace pilotfish

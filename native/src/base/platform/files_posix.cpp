@@ -92,7 +92,7 @@ size_t File::write(const void* data, size_t num_bytes, std::error_code& error) c
 
 void* File::map(size_t num_bytes, std::error_code& error) const {
   error.clear();
-  void* const bytes = ::mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, descriptor_, 0);
+  void* const bytes = ::mmap(nullptr, num_bytes, PROT_READ, MAP_PRIVATE, descriptor_, 0);
   if (bytes != MAP_FAILED) return bytes;
   error = last_error();
   return nullptr;
