@@ -106,7 +106,10 @@ def test_cancelling_the_task_ends_the_request_within_one_round(engine: Engine, m
         num_begun = len(begun)
         assert num_begun > 1
         await asyncio.sleep(0.1)
-        assert len(begun) == num_begun
+        settled = len(begun)
+        assert settled <= num_begun + 1  # its thread may have been about to begin one
+        await asyncio.sleep(0.1)
+        assert len(begun) == settled
         assert num_used(engine) == 0
         assert await collect(stream) == []
 
