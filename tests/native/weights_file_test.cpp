@@ -40,7 +40,7 @@ extern "C" ssize_t read(int descriptor, void* data, size_t num_bytes) {
 
 // Of files, as File::map() calls it.
 extern "C" void* mmap(void* at, size_t num_bytes, int rights, int flags, int descriptor, off_t offset) {
-  if (descriptor >= 0 && flags == MAP_SHARED && refuses_mappings) {
+  if (descriptor >= 0 && refuses_mappings) {
     errno = ENODEV;
     return MAP_FAILED;
   }
