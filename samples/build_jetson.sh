@@ -46,7 +46,8 @@ if [ ! -d "$build/tools/nvidia" ]; then  # cuobjdump, which not every toolkit ha
 fi
 cuobjdump=$build/tools/nvidia/cu13/bin/cuobjdump
 chmod +x "$cuobjdump"
-aarch64-linux-gnu-readelf --file-header "$library" | grep -q 'Machine: *AArch64' || { echo "$library is not for 64-bit Arm" >&2; exit 1; }
+grep -q 'Machine: *AArch64' <<<"$(aarch64-linux-gnu-readelf --file-header "$library")" ||
+  { echo "$library is not for 64-bit Arm" >&2; exit 1; }
 for architecture in ${architectures//;/ }; do
   count=$("$cuobjdump" --list-elf "$library" | grep -c "sm_$architecture\.cubin") || true
   echo "code for $architecture of $count files"

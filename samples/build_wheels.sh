@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Builds wheels into dist/ with zig's compilers, which bring the C libraries of other systems, and checks what they need:
 #   bash samples/build_wheels.sh [x86_64] [aarch64] [macos] [windows] [cuda]    x86_64 and aarch64 where nothing is named
-# Wheels for Linux run with glibc 2.28 and newer and with every Python from 3.10; those of x86-64 and aarch64 were built
-# and run, the latter in an emulator; "cuda" (x86-64 with the GPU's kernels, by nvcc and GCC) was built, and run without a
-# GPU. The steps for macOS and Windows are untried as a whole; tests/platforms.sh compiles and links their library.
+# Wheels for Linux run with glibc 2.28 and newer and with every Python from 3.10; "cuda" is x86-64 with the GPU's kernels,
+# by nvcc and GCC. docs/install.md says which were run; tests/wheel_contents.sh looks into each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

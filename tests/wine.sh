@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The library of a wheel for Windows in Wine: links samples/generate.c with it, generates with ONNX Runtime's wheel for
 # Windows, and compares with what this machine's installation generates: bash tests/wine.sh WHEEL BUNDLE
-# Needs build/test-venv (tests/run.sh). Debian: apt-get install wine wine64. It ran in Wine 8 with ONNX
-# Runtime 1.32 and the library of tests/platforms.sh; there was no wheel to run this with yet.
+# Needs build/test-venv (tests/run.sh). Debian: apt-get install wine wine64. It ran in Wine 8 with ONNX Runtime 1.32.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source samples/cross_compilers.sh

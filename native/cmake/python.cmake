@@ -34,6 +34,8 @@ else()
 endif()
 target_link_libraries(_ffi PRIVATE pilotfish)
 if(APPLE)
+  # A library in place of a bundle, which zig's linker cannot make; Python loads either.
+  set(CMAKE_SHARED_MODULE_CREATE_C_FLAGS "-dynamiclib -Wl,-headerpad_max_install_names")
   set_target_properties(_ffi PROPERTIES INSTALL_RPATH "@loader_path")
 else()
   set_target_properties(_ffi PROPERTIES INSTALL_RPATH "$ORIGIN")

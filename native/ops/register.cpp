@@ -10,6 +10,7 @@
 #include "instruction_set.h"
 #include "kernel_io.h"
 #include "operators.h"
+#include "pilotfish.h"
 
 namespace pilotfish {
 namespace {
@@ -53,8 +54,7 @@ OrtStatus* register_operators(const OrtApi* api, OrtSessionOptions* options, int
 }  // namespace pilotfish
 
 // What SessionOptions.register_custom_ops_library() of any ONNX Runtime binding looks for.
-extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,
-                                                                               const OrtApiBase* base) {
+extern "C" PF_API OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
   const OrtApi* const api = base->GetApi(kOrtApiVersion);
   if (api == nullptr) {
     // The status functions of the first API version report what a too old ONNX Runtime lacks.
