@@ -279,7 +279,14 @@ class Engine:
 
         Returns:
             One a stream: what its generation failed with, None where it did not.
+
+        Raises:
+            InvalidArgumentError: one is no stream of this engine, is there twice, or has ended.
         """
+        check_sequence("streams", streams, "streams")
+        for index, stream in enumerate(streams):
+            is_ours = isinstance(stream, TokenStream) and stream.belongs_to(self._rounds)
+            require(f"streams[{index}]", stream, is_ours, "a stream of this engine")
         return run_rounds(streams, self._rounds)
 
     @property

@@ -100,6 +100,10 @@ class TokenStream(Iterator[Event]):
         """The next event if an earlier round gave it; None instead of running a round."""
         return self._ready.popleft() if self._ready else None
 
+    def belongs_to(self, rounds: Rounds) -> bool:
+        """Whether these are the rounds of its engine."""
+        return self._rounds is rounds
+
     def result(self) -> Result:
         """Run to the end and return the whole generation, events that were already taken included."""
         for _ in self:

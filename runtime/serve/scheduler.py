@@ -1,11 +1,15 @@
 """Runs the generations of one engine: a thread steps all that are open, in passes that they share; others wait in line.
 
-Knows nothing of HTTP. What a round gave goes to the event loop in one call for all generations.
+Knows nothing of HTTP. What a round gave goes to the event loop in one call for all generations, which a second thread
+makes: it wakes the loop, and whoever does that may have to wait until the loop lets go of the interpreter. The next
+round begins meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -67,25 +71,28 @@ class Scheduler:
         self._waiting: deque[Generation] = deque()
         self._running: list[Generation] = []
         self._is_closing = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._updates: queue.SimpleQueue[list[tuple[Generation, Update]] | None] = queue.SimpleQueue()
         self.counters = Counters()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to work for an event loop."""
-        self._loop = loop
-        self._thread = threading.Thread(target=self._work, name="pilotfish-scheduler")
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="pilotfish-scheduler"),
+            threading.Thread(target=self._tell, name="pilotfish-updates", args=(loop,)),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Cancel what runs and waits, and end the thread. Not in the event loop's thread."""
+        """Cancel what runs and waits, and end the threads. Not in the event loop's thread."""
         with self._changed:
             self._is_closing = True
             for generation in (*self._waiting, *self._running):
                 generation.cancel_stream()
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def num_running(self) -> int:
@@ -141,14 +148,23 @@ class Scheduler:
         generation.cancel_stream()
 
     def _work(self) -> None:
-        while self._wait_for_work():
-            updates: list[tuple[Generation, Update]] = []
-            self._fill(updates)
-            self._run_round(updates)
-            self._send(updates)
-        for generation in self._running:
-            if generation.stream is not None:
-                generation.stream.close()
+        try:
+            while self._wait_for_work():
+                updates: list[tuple[Generation, Update]] = []
+                self._fill(updates)
+                self._run_round(updates)
+                if updates:
+                    self._updates.put(updates)
+            for generation in self._running:
+                if generation.stream is not None:
+                    generation.stream.close()
+        finally:
+            self._updates.put(None)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (updates := self._updates.get()) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(_deliver, updates)
 
     def _wait_for_work(self) -> bool:
         """False when the scheduler is closed."""
@@ -215,10 +231,6 @@ class Scheduler:
         result = stream.result()
         self.counters.add(result.stats)
         return Update(events, result)
-
-    def _send(self, updates: list[tuple[Generation, Update]]) -> None:
-        if updates and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_deliver, updates)
 
 
 def _deliver(updates: list[tuple[Generation, Update]]) -> None:

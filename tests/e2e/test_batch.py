@@ -215,6 +215,20 @@ def test_a_request_twice_or_of_another_engine_is_refused(pair: Engine, plain_bun
         assert len(one.result().token_ids) == 4
 
 
+def test_what_is_no_stream_of_the_engine_is_refused(pair: Engine, plain_bundle: Path) -> None:
+    with pair.stream([1], max_new_tokens=4) as one, Engine(plain_bundle, threads=1) as other:
+        with pytest.raises(InvalidArgumentError, match=r"streams\[0\] is <.*>, must be a stream of this engine"):
+            other.step_together([one])
+        with pytest.raises(InvalidArgumentError, match=r"streams\[1\] is 1, must be a stream of this engine"):
+            pair.step_together([one, 1])  # type: ignore[list-item]
+        with pytest.raises(InvalidArgumentError, match="streams is 'one', must be a sequence of streams"):
+            pair.step_together("one")  # type: ignore[arg-type]
+        assert pair.step_together([one]) == [None]
+        assert len(one.result().token_ids) == 4
+        with pytest.raises(InvalidArgumentError, match="the generation is closed"):
+            pair.step_together([one])
+
+
 def test_a_cancelled_one_ends_and_the_others_go_on(pair: Engine) -> None:
     streams = [pair.stream([at], max_new_tokens=30, ignore_eos=True) for at in range(3)]
     for _ in range(3):

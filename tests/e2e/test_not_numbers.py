@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from broken_rows import check_one_broken
 from head_bundles import export_head, random_head
 from tiny_bundles import byte_tokenizer
 
@@ -150,6 +151,25 @@ def test_one_broken_token_does_no_harm_to_other_requests(toy_bundle: Path, toy_c
                 engine.generate("w1 w5 " * 9, **options)
             assert engine.generate(prompt, **options).token_ids == token_ids
         engine.check()
+
+
+SHARED: list[list[dict[str, Any]]] = [
+    [{"source": "plain"}] * 4,
+    [{"source": "draft", "num_draft_tokens": 3}] * 4,
+    [{"source": "draft", "tree": "dynamic", "tree_nodes": 6, "tree_depth": 2}] * 4,
+    [{}, {"source": "plain"}, {"source": "lookup"}, {"source": "draft", "num_draft_tokens": 5, "logprobs": 2}],
+]
+
+
+@pytest.mark.parametrize("options", SHARED, ids=str)
+def test_one_broken_token_does_no_harm_to_those_who_share_a_pass(
+    tiny_bundle: Path, tmp_path: Path, options: list[dict[str, Any]]
+) -> None:
+    common = {"max_new_tokens": 24, "ignore_eos": True, "reuse_prefix": False}
+    asked = [
+        (list(text), common | own) for text, own in zip((b"Hello", b"a b a b", b"why", b"1 + 1"), options, strict=True)
+    ]
+    check_one_broken(tiny_bundle, asked, tmp_path, threads=1, num_sequences=4, max_draft_tokens=8, calibration="off")
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
+from broken_rows import check_one_broken
 from gpu.cpu_node import through_the_cpu
 
 from pilotfish import Engine
@@ -76,6 +77,33 @@ def edited(bundle: Path, folder: Path, change: Callable[[dict[str, Any]], None])
     change(content)
     (copy / "manifest.json").write_text(json.dumps(content))
     return copy
+
+
+SHARED: list[list[dict[str, Any]]] = [
+    [{"num_draft_tokens": 0}] * 4,
+    [{"num_draft_tokens": 3}] * 4,
+    [{"num_draft_tokens": 3, "temperature": 0.8, "seed": 3}] * 4,
+    [{"tree": "dynamic", "tree_nodes": 7, "tree_depth": 3}] * 4,
+    [{"num_draft_tokens": 0}, {"num_draft_tokens": 3}, {"num_draft_tokens": 0, "logprobs": 2}, {"source": "lookup"}],
+    [{"num_draft_tokens": 0, "logprobs": 2}, {"source": "lookup"}, {"num_draft_tokens": 3}, {"num_draft_tokens": 0}],
+]
+
+
+@pytest.mark.parametrize("options", SHARED, ids=str)
+@pytest.mark.parametrize("kind", ["tiny", "eagle3"])
+def test_a_row_of_no_numbers_is_of_one_generation_alone(
+    make_bundle: Callable[[str], Path],
+    head_bundle: Callable[[str], Path],
+    tmp_path: Path,
+    kind: str,
+    options: list[dict[str, Any]],
+) -> None:
+    """Those that share rounds with it go on without it, whatever the rounds draft."""
+    bundle = make_bundle(kind) if kind == "tiny" else head_bundle(kind)
+    common = {"max_new_tokens": 12, "ignore_eos": True, "reuse_prefix": False}
+    asked = [([5 + 40 * number, 9 + number], common | own) for number, own in enumerate(options)]
+    check_one_broken(bundle, asked, tmp_path, device="cuda", num_sequences=4, max_draft_tokens=15, calibration="off")
+    assert still_works(bundle)
 
 
 def test_a_device_that_is_not_there(tiny: Path, cli: CommandLine) -> None:

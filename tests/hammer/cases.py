@@ -94,7 +94,7 @@ AXES: dict[str, dict[str, Options]] = {
 # How a request is made, and what becomes of it.
 WAYS = (
     *("generate", "stream", "cancel", "cancel elsewhere", "close", "close elsewhere", "drop", "batch", "chat"),
-    *("astream", "acancel", "cancel task", "adrop", "logits"),
+    *("astream", "acancel", "cancel task", "adrop", "logits", "choices", "session"),
 )
 PROMPTS = ("words", "repeats", "shared", "long", "one id", "longest", "too long", "empty", "unknown id")
 # Mostly what works, so that options meet in running generations and not in refusals.

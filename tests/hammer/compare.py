@@ -85,4 +85,4 @@ def prompt_of(engine: Engine, case: Case, index: int) -> list[int]:
     """The ids that it continues."""
     if case.way == "chat":
         return engine.encode_chat([{"role": "user", "content": MESSAGES[case.cut % len(MESSAGES)]}])
-    return list(case.prompts[index])
+    return list(case.prompts[index % len(case.prompts)])  # choices have one

@@ -44,6 +44,8 @@ def _draw(chooser: random.Random, seed: int, number: int, index: int, num_engine
         "threads": chooser.choice((1, 2, 3)),
         "prefill_chunk": chooser.choice((None, 16, 33)),
         "calibration": chooser.choice(("off", "off", "kept")),
+        "max_wait_ms": chooser.choice((None, 1, 60_000)),
+        "queue": chooser.choice((0, 2, 64)),
     }
     first = number * PER_GROUP + index * (PER_GROUP // num_engines)
     return Group(

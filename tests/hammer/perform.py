@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import random
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pilotfish.bindings import EngineBusyError, PilotfishError
+from pilotfish.bindings import BundleCorruptError, BundleVersionError, EngineBusyError, PilotfishError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cases import Case
 
-    from pilotfish import Engine, Result
+    from pilotfish import Engine, Result, TokenStream
     from pilotfish.runtime import Event
 
 PATIENCE_SECONDS = 240  # for an engine that is busy
 ASYNCHRONOUS = ("astream", "acancel", "cancel task", "adrop")
 CUT_OFF = ("cancel", "cancel elsewhere", "close", "close elsewhere", "drop", "acancel", "cancel task", "adrop")
 MESSAGES = ("hi", "é?", "why is the sea blue")
+NUM_CHOICES = 3
 
 
 class Seen(NamedTuple):
@@ -54,19 +58,17 @@ def _once(engine: Engine, case: Case) -> Seen:
 
 
 def alone(case: Case) -> Case:
-    """The same to its end, as what is cut off is compared with."""
-    return dataclasses.replace(case, way="generate") if case.way in (*CUT_OFF, "stream", "astream") else case
+    """The same to its end, as what is cut off is compared with, and one by one."""
+    if case.way == "choices":
+        return dataclasses.replace(case, way="one by one")
+    to_end = (*CUT_OFF, "stream", "astream", "session")
+    return dataclasses.replace(case, way="generate") if case.way in to_end else case
 
 
 def _attempt(engine: Engine, case: Case) -> Seen:
     prompt = list(case.prompts[0])
-    if case.way == "generate":
-        return seen_of([engine.generate(prompt, **case.options)])
-    if case.way == "batch":
-        return seen_of(engine.generate_batch([list(each) for each in case.prompts], **case.options))
-    if case.way == "chat":
-        content = MESSAGES[case.cut % len(MESSAGES)]
-        return seen_of([engine.chat([{"role": "user", "content": content}], **case.options)])
+    if case.way in WHOLE:
+        return seen_of(WHOLE[case.way](engine, case))
     if case.way == "logits":
         rows = engine.logits(prompt)
         engine.check()
@@ -74,6 +76,87 @@ def _attempt(engine: Engine, case: Case) -> Seen:
     if case.way in ASYNCHRONOUS:
         return asyncio.run(_asynchronous(engine, prompt, case))
     return _streamed(engine, prompt, case)
+
+
+def _generate(engine: Engine, case: Case) -> list[Result]:
+    return [engine.generate(list(case.prompts[0]), **case.options)]
+
+
+def _batch(engine: Engine, case: Case) -> list[Result]:
+    return engine.generate_batch([list(each) for each in case.prompts], **case.options)
+
+
+def _chat(engine: Engine, case: Case) -> list[Result]:
+    return [engine.chat([{"role": "user", "content": MESSAGES[case.cut % len(MESSAGES)]}], **case.options)]
+
+
+def _one_by_one(engine: Engine, case: Case) -> list[Result]:
+    return [engine.generate(list(case.prompts[0]), **options) for options in _choices(case)]
+
+
+def _choices(case: Case) -> list[dict[str, Any]]:
+    """Options of several answers to one prompt, as a server asks for them."""
+    return [case.options | {"seed": (case.options["seed"] + index) % 2**64} for index in range(NUM_CHOICES)]
+
+
+def _step_choices(engine: Engine, case: Case) -> list[Result]:
+    """By one thread, which opens one more before each round, as far as there is room."""
+    openings = [engine.prepare(list(case.prompts[0]), **options) for options in _choices(case)]
+    streams: list[TokenStream] = []
+    errors: dict[int, PilotfishError] = {}
+    with contextlib.ExitStack() as stack:
+        while len(streams) < len(openings) or any(_is_running(stream) for stream in streams):
+            if len(streams) < len(openings):
+                try:
+                    streams.append(stack.enter_context(openings[len(streams)]()))
+                except EngineBusyError:
+                    if not any(_is_running(stream) for stream in streams):
+                        raise
+            running = [stream for stream in streams if _is_running(stream)]
+            for stream, error in zip(running, engine.step_together(running), strict=True):
+                if error is not None:
+                    errors[streams.index(stream)] = error
+        if errors:
+            raise errors[min(errors)]
+        return [stream.result() for stream in streams]
+
+
+def _is_running(stream: TokenStream) -> bool:
+    return stream.finish_reason is None
+
+
+def _go_through_a_file(engine: Engine, case: Case) -> list[Result]:
+    """With what is cached of the prompt; copies of the file that are cut short or altered are refused."""
+    prompt = list(case.prompts[0])
+    draw = random.Random(case.name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "session"
+        num_cached = engine.save_session(path, prompt, note=case.name)
+        content = path.read_bytes()
+        at = draw.randrange(len(content))
+        altered = content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
+        for spoiled in (content[:at], altered, content + b"\0"):
+            path.with_suffix(".spoiled").write_bytes(spoiled)
+            try:
+                engine.load_session(path.with_suffix(".spoiled"))
+            except (BundleCorruptError, BundleVersionError):
+                continue
+            raise AssertionError(f"a session that is spoiled at {at} of {len(content)} bytes was loaded")
+        loaded = engine.load_session(path)
+    if (loaded.token_ids, loaded.num_cached_tokens, loaded.note) != (tuple(prompt), num_cached, case.name):
+        raise AssertionError(f"a session came back as {loaded}")
+    return _generate(engine, case)
+
+
+WHOLE: dict[str, Callable[[Engine, Case], list[Result]]] = {
+    "generate": _generate,
+    "batch": _batch,
+    "chat": _chat,
+    "one by one": _one_by_one,
+    "choices": _step_choices,
+    "session": _go_through_a_file,
+}
+"""Ways that give whole results."""
 
 
 def seen_of(results: Iterable[Result]) -> Seen:

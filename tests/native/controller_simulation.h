@@ -19,6 +19,7 @@ using pilotfish::DraftChoice;
 using pilotfish::DraftCosts;
 using pilotfish::Guess;
 using pilotfish::PassCosts;
+using pilotfish::PassShare;
 using pilotfish::Reach;
 using pilotfish::RoundCosts;
 using pilotfish::RoundPlan;
@@ -93,9 +94,12 @@ inline RoundCosts gpu_costs() {
 
 class World {
  public:
-  World(const RoundCosts& costs, const Setting& setting, uint64_t seed, int32_t num_prompt_tokens = 64)
+  // Others may have a row each in the same passes.
+  World(const RoundCosts& costs, const Setting& setting, uint64_t seed, int32_t num_prompt_tokens = 64,
+        PassShare share = {})
       : costs_(costs),
         setting_(setting),
+        share_(share),
         random_(seed),
         num_tokens_(num_prompt_tokens),
         controller_(costs, setting.choice, 128, num_prompt_tokens) {}
@@ -133,13 +137,16 @@ class World {
     const auto room = static_cast<int32_t>(std::min<int64_t>(kMostDrafted, num_remaining - 1));
     const int32_t most = setting_.tree_tokens > 0 && room > 0 ? setting_.tree_tokens : room;
     const int32_t levels = setting_.tree_tokens > 0 ? std::min(room, setting_.tree_levels) : room;
-    const Reach reach{.num_levels = setting_.choice.draft ? levels : 0, .num_behind = num_behind()};
+    const Reach reach{.num_levels = setting_.choice.draft ? levels : 0,
+                      .num_behind = num_behind(),
+                      .is_shared = share_.num_requests > 1};
     const RoundPlan plan = controller_.plan({.num_tokens = num_tokens_,
                                              .most_drafted = most,
                                              .num_remaining = static_cast<int32_t>(num_remaining),
                                              .draft = reach,
                                              .head = {},
-                                             .lookup = found.tokens()});
+                                             .lookup = found.tokens(),
+                                             .share = share_});
     TokenTree tree;
     tree.merge(found);
     tree.prune(plan.num_lookup);
@@ -225,6 +232,7 @@ class World {
 
   const RoundCosts& costs_;
   const Setting setting_;
+  const PassShare share_;
   std::mt19937_64 random_;
   int32_t num_tokens_;
   int32_t num_cached_ = 0;

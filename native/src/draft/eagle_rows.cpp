@@ -51,6 +51,7 @@ void EagleRows::observe(const HeadRows& pass, HeadState& state) {
     const auto num_taken = std::min(rows.size(), size_t(kMaxRows - state.num_rows));
     state.streams->take(state.num_rows, pass.hidden.streams, rows.first(num_taken));
     state.num_rows += static_cast<int32_t>(num_taken);
+    state.num_begun = 0;
     rows = rows.subspan(num_taken);
   }
 }
@@ -74,6 +75,7 @@ Pass EagleRows::take(HeadState& state, std::span<const int32_t> tokens, std::spa
                   .num_outputs = num_outputs};
   state.position += num_rows;
   state.num_rows -= num_rows;
+  state.num_begun = state.num_rows == 0 ? num_rows : 0;
   return pass;
 }
 

@@ -20,6 +20,14 @@ struct HeadState {
   std::unique_ptr<FloatRows> streams;
   int32_t position = 0;  // in the sequence of the first of them; a cache of the head's has the rows before
   int32_t num_rows = 0;
+  int32_t num_begun = 0;  // that the last pass has read, where it left none: `streams` has them still
+
+  // Before that pass, which came to nothing, runs once more.
+  void take_back() noexcept {
+    position -= num_begun;
+    num_rows += num_begun;
+    num_begun = 0;
+  }
 };
 
 // Rows of a pass of the target whose tokens are in the sequence.

@@ -12,6 +12,7 @@ constexpr float kRememberedRounds = 20;
 
 // Credit is counted in plain rounds. Rounds that draft earn or lose what they gain or lose; the others earn this.
 constexpr double kEarned = 0.005;
+constexpr double kEarnedInCompany = 0.0025;  // where each of those who share a pass looks by itself
 constexpr double kMostCredit = 16;
 constexpr double kMostRisked = 0.1;  // by one request, of the plain rounds that it would take
 // Of the credit, by one round: a first one that comes to nothing leaves enough for a second one.
@@ -288,7 +289,8 @@ double Controller::record(const RoundResult& result) noexcept {
     find_track(planned_.source)->probe_again();
   }
   // Where all draft the same, SharedDrafting keeps the account.
-  if (!share_.chain) credit_ = std::min(credit_ + (has_drafted ? num_tokens - cost : kEarned), kMostCredit);
+  const double earned = share_.num_requests > 1 ? kEarnedInCompany : kEarned;
+  if (!share_.chain) credit_ = std::min(credit_ + (has_drafted ? num_tokens - cost : earned), kMostCredit);
   tokens_.record(num_tokens);
   cost_.record(static_cast<float>(cost));
   return seconds;

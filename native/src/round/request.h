@@ -90,6 +90,7 @@ class Request {
   // Whether all that is to verify is the sequence's last token.
   bool is_plain() const noexcept { return drafted().tree.size() == 0; }
   HeadBegin head_begin() noexcept { return speculation_.head_begin(round_so_far()); }
+  void take_back_head() noexcept { speculation_.take_back_chain(); }
   void accept();
   void emit();
 

@@ -109,6 +109,8 @@ class Speculation {
   // Right before the device drafts: a head's first pass is started; and what that reads, where several share it.
   void begin_chain(const Round& round);
   HeadBegin head_begin(const Round& round) noexcept { return {&head_state_, round.tokens, round.block_table}; }
+  // The device's round came to nothing: the head's first pass is to run again.
+  void take_back_chain() noexcept { head_state_.take_back(); }
   // Whether the target's passes are to give the streams of the sequence's tokens, for a head to observe: also where it
   // does not draft, for the sake of later requests that begin alike.
   bool reads_hidden() const noexcept { return keeps_head_; }

@@ -37,6 +37,10 @@ bool Verifier::add(Step& step) {
 }
 
 void Verifier::gather_alike(const Request::DraftToShare& own) {
+  if (!shares_rows_) {
+    verified_[num_verified_++] = &steps_[next_];
+    return;
+  }
   const DeviceRound& device = *engine_.device_round();
   const auto draft_of = [](const Step& step) {
     return step.request->has_drafted() ? step.request->draft_to_share() : std::nullopt;
@@ -86,20 +90,26 @@ void Verifier::run_on_device() {
   members.clear();
   for (const Step* const step : verified()) members.push_back(step->request->member_of_round(num_chained_));
   std::span<const RoundOutcome> outcomes;
-  const auto num_sharing = static_cast<int32_t>(num_verified_);
+  const bool begins_heads = num_chained_ > 0 && members[0].chain.source == Source::kHead;
   const auto start = Timer::Clock::now();
   const pf_status status = guard([&] {
-    if (num_chained_ > 0 && members[0].chain.source == Source::kHead) begin_heads();
+    if (begins_heads) begin_heads();
     outcomes = engine_.device_round()->run_shared(members, num_chained_, num_levels_);
   });
   const double seconds = Timer::between(start, Timer::Clock::now());
-  for (size_t i = 0; i < num_verified_; ++i) {
+  if (status == PF_BUNDLE_CORRUPT) {
+    for (const Step* const step : verified()) {
+      if (begins_heads) step->request->take_back_head();
+    }
+    return run_alone();
+  }
+  const auto num_sharing = static_cast<int32_t>(num_verified_);
+  for (int32_t i = 0; i < num_sharing; ++i) {
     Step& step = *verified_[i];
-    const int32_t first_row = static_cast<int32_t>(i) * (num_chained_ + 1);
     if (status != PF_OK) {
       fail(step, status);
     } else {
-      const Request::DeviceVerified shared{outcomes[i], first_row, num_sharing, num_chained_, seconds};
+      const Request::DeviceVerified shared{outcomes[i], i * (num_chained_ + 1), num_sharing, num_chained_, seconds};
       attempt(step, [&] { step.request->verify_on_device(&shared); });
     }
   }
@@ -115,11 +125,7 @@ void Verifier::run_rows_on_device() {
   const pf_status status =
       guard([&] { found.emplace(engine_.device_round()->verify_shared(pass_, settings, reads_hidden(), first_read)); });
   const double seconds = Timer::between(start, Timer::Clock::now());
-  if (status == PF_BUNDLE_CORRUPT) {
-    shares_rows_ = false;
-    num_verified_ = 0;
-    return;
-  }
+  if (status == PF_BUNDLE_CORRUPT) return run_alone();
   for (size_t i = 0; i < num_verified_; ++i) {
     Step& step = *verified_[i];
     if (status != PF_OK) {
@@ -130,6 +136,11 @@ void Verifier::run_rows_on_device() {
       step.request->verify({found->logits.from(first_rows_[i] - first_read), first_rows_[i], seconds});
     }
   }
+}
+
+void Verifier::run_alone() {
+  shares_rows_ = false;
+  num_verified_ = 0;
 }
 
 void Verifier::begin_heads() {

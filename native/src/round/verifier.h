@@ -44,6 +44,8 @@ class Verifier {
   void run_rows_on_device();
   // Starts the first pass of all.
   void begin_heads();
+  // After a round in which a row was of no numbers: nothing is made of it, and nothing is shared any more.
+  void run_alone();
   bool reads_hidden() const;
 
   Engine& engine_;
