@@ -35,13 +35,18 @@ def check_checkpoint(checkpoint: Checkpoint, *, uses_mtp: bool, ignore_unused: b
     uses_mtp: a head is made of the checkpoint's multi-token prediction layers.
 
     Raises:
-        CheckpointError: a tensor is missing, or has another shape than the configuration says.
+        CheckpointError: a tensor is missing, or has another shape than the configuration says, or no elements.
         UnsupportedModelError: a type that stands for packed values.
         UnusedTensorError: tensors that the export would leave out, unless that is asked for.
     """
     model = build_on_meta(checkpoint.config)
     source = checkpoint.source(model)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    empty = next((name for name, shape in expected.items() if 0 in shape), None)
+    if empty is not None:
+        raise CheckpointError(
+            f"{checkpoint.id}: the configuration makes tensor {empty} {list(expected[empty])}, without elements"
+        )
     first = first_names(model)
     stored = {name: found for name in expected if (found := source.stored_name(name)) is not None}
     for name, found in stored.items():

@@ -9,6 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from .config_numbers import check_numbers
 from .errors import CheckpointError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -31,10 +32,13 @@ _MOST = {  # of the counts in a configuration; far above every model, and small 
     "num_hidden_layers": 1 << 12,
     "num_attention_heads": 1 << 12,
     "num_key_value_heads": 1 << 12,
+    "num_kv_heads": 1 << 12,  # Falcon's name for them
     "head_dim": 1 << 12,
     "max_position_embeddings": 1 << 24,
     "sliding_window": 1 << 40,
 }
+_SPELLED = {kind: {"hidden_size": "n_embed"} for kind in ("bloom", "falcon")}  # which their classes read by themselves
+_LEFT_OUT = {"falcon": ("max_position_embeddings",)}  # of published files, which mean their class's default
 POSITIONS = ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")  # other names of the most
 _ADAPTER = "adapter_config.json"
 
@@ -88,8 +92,9 @@ def check_named(found: Mapping[str, Any], config: PretrainedConfig, where: str) 
         CheckpointError: naming the key.
     """
     aliases: Mapping[str, str] = getattr(type(config), "attribute_map", {})
-    for name in _NEEDED:
+    for name in (item for item in _NEEDED if item not in _LEFT_OUT.get(config.model_type, ())):
         spellings = {name, aliases.get(name, name), *(other for other, own in aliases.items() if own == name)}
+        spellings.add(_SPELLED.get(config.model_type, {}).get(name, name))
         if name == "max_position_embeddings" and not any(hasattr(type(config), item) for item in spellings):
             spellings = {item for item in POSITIONS if hasattr(type(config), item)}  # none: it needs no such number
         if spellings and all(found.get(spelling) is None for spelling in spellings):
@@ -125,20 +130,19 @@ def check_values(config: PretrainedConfig, where: str) -> None:
         for size in value if name == "intermediate_size" and isinstance(value, list) else [value]:  # one a layer
             if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
                 raise CheckpointError(f"{where} has {name} = {value!r}; it must be a whole number in 1..{most}")
-    heads, kv_heads = config.num_attention_heads, size_of(config, "num_key_value_heads")
-    if kv_heads is not None and heads % kv_heads:
-        raise CheckpointError(
-            f"{where} has num_attention_heads = {heads} and num_key_value_heads = {kv_heads}, which does not divide it"
-        )
+    heads = config.num_attention_heads
+    for name in ("num_key_value_heads", "num_kv_heads"):
+        kv_heads = size_of(config, name)
+        if kv_heads is not None and heads % kv_heads:
+            raise CheckpointError(
+                f"{where} has num_attention_heads = {heads} and {name} = {kv_heads}, which does not divide it"
+            )
     if size_of(config, "head_dim") is None and config.hidden_size % heads:
         raise CheckpointError(
             f"{where} has hidden_size = {config.hidden_size} and num_attention_heads = {heads}, which does not divide "
             "it, and no head_dim"
         )
-    epsilon = getattr(config, "rms_norm_eps", None)
-    if epsilon is not None and (not _is_number(epsilon) or not 0 < epsilon < 1):
-        raise CheckpointError(f"{where} has rms_norm_eps = {epsilon!r}; it must lie between 0 and 1")
-    _check_rope(getattr(config, "rope_parameters", None), where)
+    check_numbers(config, where)
 
 
 def beside_adapter(folder: Path) -> str | None:
@@ -149,15 +153,6 @@ def beside_adapter(folder: Path) -> str | None:
             "merges it)"
         )
     return None
-
-
-def _check_rope(parameters: object, where: str) -> None:
-    if not isinstance(parameters, dict):
-        return
-    for name, value in parameters.items():
-        is_number = name in ("rope_theta", "factor", "original_max_position_embeddings")
-        if is_number and value is not None and (not _is_number(value) or value <= 0):
-            raise CheckpointError(f"{where} has {name} = {value!r} in its rope parameters; it must be above 0")
 
 
 def _adapter_message(folder: Path) -> str:
@@ -184,7 +179,3 @@ def _numbers(value: object, key: str = "") -> Iterator[tuple[str, float]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, item in items:
         yield from _numbers(item, f"{key}.{name}" if key else str(name))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

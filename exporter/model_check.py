@@ -143,6 +143,11 @@ def _recurrence(config: PretrainedConfig) -> str | None:
     return None
 
 
+def _other_layers(config: PretrainedConfig) -> str | None:
+    found = next((kind for kind in _names(getattr(config, "layer_types", None)) if kind not in _ATTENTION_LAYERS), None)
+    return found and f"has {found!r} layers (layer_types); those of full and of sliding attention are supported"
+
+
 def _names(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
 
@@ -220,6 +225,7 @@ _CHECKS: Iterable[Callable[[PretrainedConfig], str | None]] = (
     _sizes_by_layer,
     _experts,
     _recurrence,
+    _other_layers,
     _direction,
     _sharing,
     _head_sizes,

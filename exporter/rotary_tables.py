@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .errors import UnsupportedModelError
+from .errors import CheckpointError, UnsupportedModelError
 from .passes.evaluate import Evaluator
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ def rotary_tables(plan: Plan, source: WeightSource, num_positions: int) -> dict[
 
 def _stored(plan: Plan, name: str, values: torch.Tensor, num_positions: int) -> Array:
     rows = values.reshape(values.shape[0], -1).to(torch.float32)
+    if not rows.isfinite().all():
+        raise CheckpointError(
+            f"{name}, computed of positions, is not finite; look at the numbers of the rope parameters"
+        )
     if rows.shape[0] == 1:
         rows = rows.expand(num_positions, -1)
     columns = plan.halves.get(name)

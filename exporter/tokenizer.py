@@ -119,14 +119,14 @@ def _read(folder: Path) -> Any:
 
 
 def _eos_ids(folder: Path, config: PretrainedConfig, tokenizer_eos: int | None) -> tuple[int, ...]:
-    """All stop ids: the generation config may name more than the model's."""
+    """All stop ids: the generation config may name more than the model's, as the whole of which it is the text part."""
     named: list[object] = [getattr(config, "eos_token_id", None), tokenizer_eos]
-    path = folder / "generation_config.json"
-    if path.is_file():  # most checkpoints without chat have none
-        try:
-            named.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
-        except (OSError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{path} cannot be read: {in_one_line(error)}") from error
+    for path in (folder / "config.json", folder / "generation_config.json"):
+        if path.is_file():  # most checkpoints without chat have no generation config
+            try:
+                named.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+            except (OSError, ValueError, AttributeError) as error:
+                raise CheckpointError(f"{path} cannot be read: {in_one_line(error)}") from error
     ids: list[object] = []
     for item in named:
         ids += item if isinstance(item, list) else [] if item is None else [item]

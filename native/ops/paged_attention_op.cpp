@@ -1,4 +1,5 @@
 // The operator PagedAttention of GRAPH.md.
+#include <algorithm>
 #include <bit>
 #include <memory>
 #include <string>
@@ -53,12 +54,21 @@ void check_blocks(const AttentionRows& rows, const KvPool& pool, int64_t num_blo
   }
 }
 
-// Keys of a row are numbered up to the slots behind its context.
+// Keys behind the context that a row of a sequence sees, at most; a row of a tree sees those of its own path alone.
+int64_t num_new_keys(const AttentionRows& rows, int64_t sequence) {
+  const int64_t first = rows.seq_starts[sequence], last = rows.seq_starts[sequence + 1];
+  if (rows.tree_mask == nullptr) return last - first;
+  int most = 0;
+  for (int64_t row = first; row < last; ++row) most = std::max(most, std::popcount(rows.tree_mask[row]));
+  return most;
+}
+
+// The keys that a row sees are numbered by position.
 void check_biases(const AttentionRows& rows, int64_t num_positions) {
   for (int64_t sequence = 0; sequence < rows.num_seqs; ++sequence) {
-    const int64_t context = rows.context_lens[sequence], num_new = num_slots(rows, sequence);
-    require(context + num_new <= num_positions, Element{"context_lens", sequence, context}, ": with ", num_new,
-            " rows more than the ", num_positions, " positions of key_biases");
+    const int64_t context = rows.context_lens[sequence], num_new = num_new_keys(rows, sequence);
+    require(context + num_new <= num_positions, Element{"context_lens", sequence, context}, ": a row sees ",
+            context + num_new, " keys, more than the ", num_positions, " positions of key_biases");
   }
 }
 

@@ -192,6 +192,116 @@ def test_another_name_of_a_needed_key(tmp_path: Path) -> None:
         check(checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("name", "without", "instead"),
+    [
+        ("Bloom", "hidden_size", {"n_embed": 64}),
+        ("Falcon 7B", "hidden_size", {"n_embed": 64}),
+        ("Falcon 7B", "max_position_embeddings", {}),
+        ("Falcon RW", "max_position_embeddings", {}),
+    ],
+)
+def test_keys_that_published_files_lack(name: str, without: str, instead: dict[str, Any], tmp_path: Path) -> None:
+    """Bloom's say n_embed, and Falcon's leave out the 2048 positions of their class."""
+    checkpoint = save_model(tmp_path / "model", config_of(name))
+    config = json.loads((checkpoint / "config.json").read_text())
+    del config[without]
+    write(checkpoint, config | instead)
+    check(checkpoint)
+    found = load_checkpoint(str(checkpoint)).config
+    assert getattr(found, without) == instead.get("n_embed", 2048)
+
+
+WRONG_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
+    ("Phi-1.5, Phi-2", {"layer_norm_eps": -1.0}, r"layer_norm_eps = -1\.0; it must lie between 0 and 1"),
+    ("GPT-2", {"layer_norm_epsilon": 5.0}, r"layer_norm_epsilon = 5\.0; it must lie"),
+    ("Nemotron", {"norm_eps": 0.0}, r"norm_eps = 0\.0; it must lie"),
+    ("StarCoder 2", {"norm_epsilon": -1e-5}, r"norm_epsilon = -1e-05; it must lie"),
+    ("Gemma 2", {"attn_logit_softcapping": 0.0}, r"attn_logit_softcapping = 0\.0; it must be above 0"),
+    ("Gemma 2", {"final_logit_softcapping": -5.0}, r"final_logit_softcapping = -5\.0; it must be above 0"),
+    ("Gemma 2", {"query_pre_attn_scalar": -4}, "query_pre_attn_scalar = -4; it must be above 0"),
+    ("Granite 3", {"logits_scaling": 0}, "logits_scaling = 0; it must be above 0"),
+    ("OLMo 1", {"clip_qkv": -1.0}, r"clip_qkv = -1\.0; it must be above 0"),
+    ("MPT", {"attn_config": {"clip_qkv": -1.0}}, r"clip_qkv = -1\.0; it must be above 0"),
+    ("Falcon 40B", {"num_kv_heads": 3}, "num_attention_heads = 4 and num_kv_heads = 3, which does not divide it"),
+    ("Falcon 40B", {"num_kv_heads": 0}, r"num_kv_heads = 0; it must be a whole number in 1\.\."),
+    ("GPT-J", {"rotary_dim": 7}, r"rotary_dim = 7; it must be an even number in 2\.\.16, a head's size"),
+    ("CodeGen", {"rotary_dim": 64}, r"rotary_dim = 64; it must be an even number in 2\.\.16"),
+    ("Gemma 3n", {"activation_sparsity_pattern": [1.0] * 6}, r"each must lie in 0\.\.1, below 1"),
+    ("Gemma 3n", {"altup_active_idx": 5}, r"altup_active_idx = 5; it must be in 0\.\.3"),
+]
+WRONG_ROPES: list[tuple[str, dict[str, Any], str]] = [
+    ("Gemma 3", {"full_attention": {"rope_type": "linear", "factor": 0}}, "factor = 0 in its rope parameters"),
+    ("StableLM 2", {"partial_rotary_factor": 0}, "partial_rotary_factor = 0; it must be above 0 and at most 1"),
+    ("GLM-4-0414", {"partial_rotary_factor": 2.0}, r"partial_rotary_factor = 2\.0; it must be above 0 and at most 1"),
+    ("StableLM 2", {"partial_rotary_factor": 0.01}, "rotates 0 of 16 columns of a head; it must be an even number"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), WRONG_NUMBERS)
+def test_numbers_that_no_model_computes_with(name: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """By whatever name a family has them; without tensors, so by the configuration alone."""
+    config_of(name).save_pretrained(tmp_path)
+    write(tmp_path, json.loads((tmp_path / "config.json").read_text()) | changes)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), WRONG_ROPES)
+def test_rope_parameters_of_any_kind_of_layer(name: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    config_of(name).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    rope = config["rope_parameters"]
+    for key, value in changes.items():
+        rope[key] = rope[key] | value if isinstance(value, dict) else value
+    write(tmp_path, config)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(str(tmp_path))
+
+
+def test_frequencies_that_are_not_finite(tmp_path: Path) -> None:
+    """Found when the tables are made: what makes them is the model's own code."""
+    checkpoint = save_model(tmp_path / "model", config_of("Phi-3.5, Phi-4-mini"))
+    config = json.loads((checkpoint / "config.json").read_text())
+    rope = config["rope_parameters"]
+    rope["short_factor"] = [0.0] * len(rope["short_factor"])
+    write(checkpoint, config)
+    with pytest.raises(CheckpointError, match="is not finite; look at the numbers of the rope parameters"):
+        export(str(checkpoint), tmp_path / "out", options=QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_kind_of_layers_that_nothing_computes(tmp_path: Path) -> None:
+    """Qwen 3's code takes each kind but windows for full attention, and has no mask for it."""
+    config_of("Qwen 3").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    write(tmp_path, config | {"layer_types": ["full_attention", "chunked_attention"]})
+    with pytest.raises(UnsupportedModelError, match=r"has 'chunked_attention' layers .* of sliding attention"):
+        load_checkpoint(str(tmp_path))
+
+
+def test_a_matrix_without_elements(tmp_path: Path) -> None:
+    """Whatever key makes it so."""
+    checkpoint = save_model(tmp_path / "model", config_of("GPT-2"))
+    write(checkpoint, json.loads((checkpoint / "config.json").read_text()) | {"n_inner": 0})
+    with pytest.raises(
+        CheckpointError, match=r"makes tensor transformer\.h\.0\.mlp\.c_fc\.weight \[64, 0\], without el"
+    ):
+        check(checkpoint)
+
+
+def test_stop_ids_of_the_whole_model_hold_for_its_text_part(tmp_path: Path) -> None:
+    """Gemma 3 4B says them beside its text part, which has one of them as its class's default."""
+    checkpoint = save_model(tmp_path / "model", config_of("Gemma 3, text").text_config)
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "generation_config.json").unlink()
+    del config["eos_token_id"]
+    write(checkpoint, {"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": config})
+    tokenizer = load_checkpoint(str(checkpoint)).tokenizer
+    assert tokenizer is not None
+    assert set(tokenizer.eos_ids) == {1, 106, 257}  # the last one is the tokenizer's
+
+
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_the_old_spelling_of_a_refused_type(key: str, model: Path, config: dict[str, Any]) -> None:
     del config["rope_parameters"]

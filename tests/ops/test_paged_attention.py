@@ -118,6 +118,26 @@ def test_biases_by_key(library: str, softcap: float, parents: tuple[int, ...] | 
     check(library, attention, [Sequence(300, rows, parents), Sequence(7, 3)], biases=True)
 
 
+def test_biases_by_key_bound_the_depth_of_a_tree_and_not_its_width(library: str) -> None:
+    """Two levels behind 2046 tokens end at the last position, 2047, with 60 rows and with 3."""
+    attention = replace(GQA, rotary_dim=0)
+    check(library, attention, [Sequence(2046, 60, (-1,) * 30 + tuple(range(30)))], biases=True)
+    deep = make_pass(attention, [Sequence(2046, 3, (-1, 0, 1))], biases=True)
+    deep.position_ids[2] = 2047
+    with pytest.raises(
+        Exception, match=r"context_lens\[0\] is 2046: a row sees 2049 keys, more than the 2048 positions"
+    ):
+        runner(library, attention, deep)(as_inputs(deep))
+
+
+def test_biases_by_key_bound_a_chain(library: str) -> None:
+    """Whatever positions its rows claim."""
+    chain = make_pass(GQA, [Sequence(2046, 3)], biases=True)
+    chain.position_ids[2] = 2047
+    with pytest.raises(Exception, match=r"context_lens\[0\] is 2046: a row sees 2049 keys"):
+        runner(library, GQA, chain)(as_inputs(chain))
+
+
 @pytest.mark.parametrize("window", [0, 21])
 @pytest.mark.parametrize("parents", [None, TREE])
 @pytest.mark.parametrize("dtype", ROUNDING)
