@@ -61,11 +61,16 @@ class PreparedExporter:
         self._process.wait()
 
 
-def _export(target: str, out: str, max_positions: int) -> None:
+def _export(target: str, out: str, max_positions: int, calibration: str | None = None) -> None:
     from pilotfish.exporter import ExportOptions, ModelFormats, export
 
-    formats = ModelFormats("f32", "f32", "f32")
-    options = ExportOptions(target=formats, overwrite=True, max_positions=max_positions, parity_tokens=16)
+    options = ExportOptions(
+        target=ModelFormats("f32" if calibration is None else "int4", "f32", "f32"),
+        calibration=None if calibration is None else Path(calibration),
+        overwrite=True,
+        max_positions=max_positions,
+        parity_tokens=16,
+    )
     export(target, Path(out), options=options)
 
 

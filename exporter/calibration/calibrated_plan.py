@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .blocks import CalibratedBlocks
     from .text import CalibrationText
 
-_MOST_VALUES = 1 << 27  # of all tokens between two modules, where the model is widest
+_MOST_VALUES = 1 << 26  # of all tokens between two modules, where the model is widest: 7168 tokens of a 1.5B
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pilotfish.exporter.contract import BLOCK_COLUMNS
 _PANEL = 1024  # columns whose products are computed at once
 _LEAST_SHRINK = 0.01  # of the Hessian towards its diagonal
 _MOST_SHRINK = 0.9
+_MOST_HELD_ROWS = 512  # about, that tell whether a rounding is the better
 _LEAF = 256  # columns of a triangle that is inverted as it is
 
 
@@ -27,8 +28,13 @@ class Factor:
 
     def solve(self, wanted: torch.Tensor) -> torch.Tensor:
         """`wanted`, f32 [rows, columns], times the inverse."""
-        found = torch.empty_like(wanted)
-        found[:, self.order] = wanted[:, self.order] @ self.upper.T @ self.upper
+        ordered, half, found = wanted[:, self.order], torch.empty_like(wanted), torch.empty_like(wanted)
+        for start in range(0, len(self.upper), _PANEL):  # without the zeros of the triangle
+            panel = slice(start, start + _PANEL)
+            half[:, panel] = ordered[:, start:] @ self.upper[panel, start:].T
+        for start in range(0, len(self.upper), _PANEL):
+            panel = slice(start, start + _PANEL)
+            found[:, self.order[panel]] = half[:, : panel.stop] @ self.upper[: panel.stop, panel]
         return found
 
 
@@ -41,11 +47,11 @@ class Inputs:
     def __init__(self, own: torch.Tensor, exact: torch.Tensor, num_read: int) -> None:
         """Both f32 [num_tokens, columns], of which `num_read` are read."""
         self._num_read = num_read
-        self.hessian = _mean_product(own[:num_read], own[:num_read])
-        drift = exact - own
-        self._has_drift = bool(drift.any())
-        self._drift = _mean_product(drift[:num_read], own[:num_read]) if self._has_drift else None
-        self._held_own, self._held_exact = own[num_read:], exact[num_read:]
+        self.hessian = _mean_square(own[:num_read])
+        self._has_drift = not torch.equal(exact, own)
+        self._own, self._exact = own[:num_read], exact[:num_read]
+        held = slice(num_read, None, max((len(own) - num_read) // _MOST_HELD_ROWS, 1))  # neighbours tell much the same
+        self._held_own, self._held_exact = own[held], exact[held]
 
     @cached_property
     def factor(self) -> Factor | None:
@@ -65,9 +71,9 @@ class Inputs:
 
         It goes as far as the rows bear out that were not read, which is not at all where they are few.
         """
-        if self._drift is None or self.factor is None:
+        if not self._has_drift or self.factor is None:
             return rows
-        shift = self.factor.solve(rows @ self._drift)
+        shift = self.factor.solve(self._drifted(rows))
         predicted = self._held_own @ shift.T
         missing = (self._held_exact - self._held_own) @ rows.T
         norm = float(predicted.square().sum())
@@ -77,6 +83,17 @@ class Inputs:
     def held_error(self, rows: torch.Tensor, rounded: torch.Tensor) -> float:
         """Mean squared distance of outputs from those aimed at, summed over them, where inputs were not read."""
         return float((self._held_own @ rounded.T).sub_(self._held_exact @ rows.T).square().sum(1).mean())
+
+    @cached_property
+    def _drift(self) -> torch.Tensor:
+        """Mean over rows of (exact - own)^T own, [columns, columns]."""
+        return _mean_product(self._exact - self._own, self._own)
+
+    def _drifted(self, rows: torch.Tensor) -> torch.Tensor:
+        """`rows` times the drift, [rows, columns], in the order that multiplies less."""
+        if 2 * len(rows) >= rows.shape[1]:  # others that read the same have the drift from here
+            return rows @ self._drift
+        return _mean_product((self._exact - self._own) @ rows.T, self._own)
 
     def _shrunken(self, mean: float) -> torch.Tensor:
         """Correlations of few rows are mostly chance: the more columns a row has to tell of, the less they count."""
@@ -88,11 +105,21 @@ class Inputs:
 
 
 def _mean_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Mean over rows of left^T right, [columns, columns]."""
+    """Mean over rows of left^T right, [columns of left, columns of right]."""
     product = torch.empty(left.shape[1], right.shape[1])
     for start in range(0, len(product), _PANEL):
         torch.matmul(left[:, start : start + _PANEL].T, right, out=product[start : start + _PANEL])
     return product.div_(len(left))
+
+
+def _mean_square(rows: torch.Tensor) -> torch.Tensor:
+    """Mean over rows of x x^T, [columns, columns], of which one half is the other's mirror image."""
+    product = torch.empty(rows.shape[1], rows.shape[1])
+    for start in range(0, len(product), _PANEL):
+        panel = slice(start, start + _PANEL)
+        product[panel, : panel.stop] = rows[:, panel].T @ rows[:, : panel.stop]
+        product[:start, panel] = product[panel, :start].T
+    return product.div_(len(rows))
 
 
 def _inverse(lower: torch.Tensor) -> torch.Tensor:

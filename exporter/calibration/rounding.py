@@ -7,7 +7,9 @@ the checkpoint's own layers would have led to (as in GPTAQ, Li et al., arXiv:250
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,17 +17,19 @@ import torch
 
 from pilotfish.exporter.contract import BLOCK_COLUMNS
 from pilotfish.exporter.quantise import Quantised, joined, quantise
-from pilotfish.exporter.strips import row_spans
+from pilotfish.exporter.strips import in_spans, row_spans
 
 from .grid import fit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .grid import Grid
     from .inputs import Factor, Inputs
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _PANEL_BLOCKS = 4  # after which the errors reach the columns behind
-_ELEMENTS = 1 << 25  # of a matrix that are rounded at once
+_ROWS = 1024  # of a matrix that a thread rounds at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +53,49 @@ def round_rows(rows: Array, inputs: Inputs, format_name: str) -> Rounded:
     nearest = quantise(rows, format_name)
     if inputs.factor is None:
         return Rounded(nearest, nearest)
-    step = max(_ELEMENTS // rows.shape[1], 1)
     exact = torch.from_numpy(np.ascontiguousarray(rows))
     aim = inputs.aim(exact)
-    spans = row_spans(len(aim), step)
-    found = joined([_compensated(aim[start:end], inputs.factor, format_name) for start, end in spans])
+    with _one_thread_each():
+        work = partial(_compensated, aim, inputs.factor, format_name)
+        found = joined(list(in_spans(work, row_spans(len(aim), _ROWS))))
     if found is None:
         raise ValueError("a matrix without rows")
     errors = [inputs.held_error(exact, torch.from_numpy(each.dequantise())) for each in (found, nearest)]
     return Rounded(found if errors[0] < errors[1] else nearest, nearest)
 
 
-def _compensated(rows: torch.Tensor, factor: Factor, format_name: str) -> Quantised:
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Many short operations: torch's threads would wait for each other after every one, on a busy machine for long."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _compensated(rows: torch.Tensor, factor: Factor, format_name: str, start: int, end: int) -> Quantised:
+    """The rows from `start` to `end` alone."""
     order, upper = factor.order, factor.upper
-    left = rows.T[order]  # [columns, rows], which is worked on
+    left = rows[start:end].T[order]  # [columns, rows], which is worked on
     num_columns, num_rows = left.shape
     codes = torch.empty(num_columns, num_rows)
     grids: list[Grid] = []
-    for start in range(0, num_columns, _PANEL_BLOCKS * BLOCK_COLUMNS):
-        end = min(start + _PANEL_BLOCKS * BLOCK_COLUMNS, num_columns)
-        errors = torch.empty(end - start, num_rows)
-        for first in range(start, end, BLOCK_COLUMNS):
+    for panel_start in range(0, num_columns, _PANEL_BLOCKS * BLOCK_COLUMNS):
+        panel_end = min(panel_start + _PANEL_BLOCKS * BLOCK_COLUMNS, num_columns)
+        errors = torch.empty(panel_end - panel_start, num_rows)
+        for first in range(panel_start, panel_end, BLOCK_COLUMNS):
             block = slice(first, first + BLOCK_COLUMNS)
             grid = fit(left[block], upper.diagonal()[block] ** -2, format_name)
             grids.append(grid)
             for column in range(first, first + BLOCK_COLUMNS):
                 codes[column] = grid.codes(left[column])
-                error = errors[column - start]
+                error = errors[column - panel_start]
                 torch.sub(left[column], grid.values(codes[column]), out=error)
                 error /= upper[column, column]
-                left[column + 1 : end].addr_(upper[column, column + 1 : end], error, alpha=-1)
-        left[end:].addmm_(upper[start:end, end:].T, errors, alpha=-1)
+                left[column + 1 : panel_end].addr_(upper[column, column + 1 : panel_end], error, alpha=-1)
+        left[panel_end:].addmm_(upper[panel_start:panel_end, panel_end:].T, errors, alpha=-1)
     return _in_order(codes, grids, order)
 
 

@@ -156,9 +156,11 @@ def test_the_numbers_are_those_that_the_format_holds(format_name: str) -> None:
 def test_rows_in_parts_are_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, inputs = matrix(50, 64, 6), exact(correlated(300, 64, 6), 200)
     whole = round_rows(weights, inputs, "int4")
-    monkeypatch.setattr("pilotfish.exporter.calibration.rounding._ELEMENTS", 64 * 7)
+    monkeypatch.setattr("pilotfish.exporter.calibration.rounding._ROWS", 7)
+    num_threads = torch.get_num_threads()
     parts = round_rows(weights, inputs, "int4")
     assert (whole.quantised.codes == parts.quantised.codes).mean() > 0.99
+    assert torch.get_num_threads() == num_threads
 
 
 @pytest.mark.parametrize("panel", [32, 50, 64, 1024])
@@ -215,6 +217,37 @@ def test_a_matrix_makes_up_for_the_ones_before_it() -> None:
         )
         errors = [np.square(drifted.numpy() @ found.T - wanted)[1500:].mean() for found in (aware, unaware)]
         assert errors[0] < 0.7 * errors[1]
+
+
+@pytest.mark.parametrize("num_rows", [20, 200])
+@pytest.mark.parametrize("panel", [32, 1024])
+def test_the_aim_does_not_depend_on_the_order_of_its_products(
+    num_rows: int, panel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are multiplied with the inputs, many with their product: both as the definition has it."""
+    monkeypatch.setattr(module, "_PANEL", panel)
+    weights, before = torch.from_numpy(matrix(num_rows, 96, 5)), correlated(2000, 96, 5)
+    change = np.eye(96) + 0.03 * np.random.default_rng(5).standard_normal((96, 96))
+    drifted = before @ torch.from_numpy(change.astype(np.float32))
+    moved = (Inputs(drifted, before, 1500).aim(weights) - weights).double().numpy()
+    own, exact_inputs = drifted[:1500].double().numpy(), before[:1500].double().numpy()
+    drift = weights.double().numpy() @ (exact_inputs - own).T @ own / 1500
+    wanted = drift @ np.linalg.inv(shrunken(drifted[:1500].numpy()))
+    share = float((moved * wanted).sum() / np.square(wanted).sum())  # as far as other rows bear it out
+    assert 0.5 < share <= 1.001
+    assert np.allclose(moved, share * wanted, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_rows_that_judge_are_few_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbouring tokens tell much the same: a part of them gives nearly the error of all."""
+    weights, inputs = matrix(24, 64, 6), correlated(3000, 64, 6)
+    rounded = torch.from_numpy(quantise(weights, "int4").dequantise())
+    errors = []
+    for most in (512, 1 << 20):
+        monkeypatch.setattr(module, "_MOST_HELD_ROWS", most)
+        errors.append(exact(inputs, 1000).held_error(torch.from_numpy(weights), rounded))
+    assert errors[0] != errors[1]
+    assert abs(errors[0] / errors[1] - 1) < 0.2
 
 
 def test_inputs_that_have_not_drifted_change_nothing() -> None:

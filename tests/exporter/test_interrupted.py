@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NUM_MOMENTS = 20
 OLD, NEW = 64, 128  # positions: what tells the bundles apart
+# Of two layers' q, k, v, o, gate, up and down, 64 columns each, in int4.
+CALIBRATED_BYTES = 2 * (64 + 32 + 32 + 64 + 3 * 64) * 64 * 9 // 16
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,21 @@ def test_an_export_onto_a_full_disk(prepared: PreparedExporter, target: str, roo
     assert ended.code == REFUSED, ended.error
     assert ended.error.startswith("OutputFullError: the disk is full while writing"), ended.error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("room", [CALIBRATED_BYTES // 4, CALIBRATED_BYTES - 1])
+def test_a_calibration_onto_a_full_disk(
+    prepared: PreparedExporter, target: str, text: str, room: int, tmp_path: Path
+) -> None:
+    """Room for the tokenizer, which is written before, but not for all integers that were found."""
+    given = {"target": target, "out": str(tmp_path / "bundle"), "max_positions": NEW, "calibration": text}
+    ended = prepared.call("export", limits={"RLIMIT_FSIZE": room}, **given)
+    assert ended.code == REFUSED, ended.error
+    assert ended.error.startswith("OutputFullError: the disk is full while writing"), ended.error
+    assert not list(tmp_path.iterdir())
+    assert prepared.call("export", **given).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert not list((tmp_path / "bundle").glob("*.calibrated"))
 
 
 @pytest.mark.parametrize("room", [0, 1000, 20_000])
