@@ -1,16 +1,18 @@
-"""A draft model: the formats and the vocabulary that promise most tokens a second are tried, chosen and written.
+"""A draft model: written in its default formats and tried, then in smaller ones if these could promise more.
 
-The draft is written in its default formats and tried on a few prompts, which the target answers. What it
-guesses among fewer ids follows from the same logits. Smaller formats are tried if they could promise more.
+It is tried on a few prompts, which the target answers. What it guesses among fewer ids follows from the same logits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pilotfish.runtime.draft_evaluation import CHAINS
+
+from .draft_choice import REASON, choose
 from .draft_prompts import PROMPTS
-from .draft_speed import pass_bytes, trial, vocabulary_sizes
+from .draft_speed import pass_bytes, target_bytes, trial, vocabulary_sizes
 from .draft_trials import agreement, answer_prompts, open_bundle
 from .draft_vocabulary import Ranking, choose_ids
 from .manifest_file import write_manifest
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
     from pilotfish.runtime.manifest import DraftTrial
 
-    from .draft_speed import Agreement
+    from .draft_choice import Vocabularies
+    from .draft_speed import Agreements
     from .draft_trials import Answer
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
@@ -34,11 +37,7 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .tokenizer import TokenizerInfo
 
-_NEARLY = 0.98
-_REASON = "promises most tokens a second"
-
-
-Vocabularies = list["DraftVocabulary | None"]  # that there are to choose from; None: all ids
+_PINS = "--draft-linear, --draft-embedding, --draft-lm-head and --draft-vocab (draft=FormatChoice(...), draft_vocab=)"
 
 
 def draft_vocabularies(options: ExportOptions, tokenizer: TokenizerInfo, draft: Checkpoint) -> Vocabularies:
@@ -50,6 +49,15 @@ def draft_vocabularies(options: ExportOptions, tokenizer: TokenizerInfo, draft: 
     limit, text = min(int(draft.config.vocab_size), tokenizer.size), options.draft_vocab_text
     if options.draft_vocab is not None:
         return [choose_ids("draft_vocab", options.draft_vocab, text, tokenizer, limit=limit, owner=draft.id)]
+    return all_vocabularies(tokenizer, text, limit)
+
+
+def all_vocabularies(tokenizer: TokenizerInfo, text: Path | None, limit: int) -> Vocabularies:
+    """What there is to choose from where no number of ids was asked for; `limit`: how many there are.
+
+    Raises:
+        OptionError: a text that cannot be read.
+    """
     ranking = Ranking.of(tokenizer, text)
     return [*(ranking.first(size) for size in vocabulary_sizes(limit)), None]
 
@@ -70,19 +78,19 @@ def export_draft(
     Raises:
         CheckpointError, UnsupportedModelError, OptionError, ParityError: see `errors`.
     """
-    work = _Work(checkpoint, target, target_entry, tokenizer, folder, options, progress)
-    trials: tuple[DraftTrial, ...] = ()
-    if len(vocabularies) == 1 and all(getattr(options.draft, part) for part in PARTS):
-        draft = work.write(options.draft, vocabularies[0])
-    else:
-        draft, trials = _choose(work, vocabularies)
-    draft = replace(draft, formats=tuple(replace(decision, warning=None) for decision in draft.formats))
-    return compared(draft, tokenizer, options, progress) if options.parity else draft, trials
+    maker = _Maker(checkpoint, target, target_entry, tokenizer, folder, options, progress)
+    choice = choose(maker, options.draft, vocabularies, [FAST_FORMATS])
+    reasons = {part: REASON for part in PARTS if choice.is_chosen(part, options.draft)}
+    formats = (
+        replace(item, warning=None, reason=reasons.get(item.part, item.reason)) for item in choice.written.formats
+    )
+    draft = replace(choice.written, formats=tuple(formats))
+    return compared(draft, tokenizer, options, progress) if options.parity else draft, choice.trials
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """The bundle that is being made."""
+class _Maker:
+    """Makes the draft of a bundle."""
 
     checkpoint: Checkpoint
     target: ExportedModel
@@ -91,6 +99,13 @@ class _Work:
     folder: Path
     options: ExportOptions
     progress: Progress
+    answers: list[Answer] = field(default_factory=list)  # of the target, once it was asked
+    knows_fewer_ids: bool = True
+
+    @property
+    def id(self) -> str:
+        """The checkpoint's."""
+        return self.checkpoint.id
 
     def write(self, formats: FormatChoice, vocabulary: DraftVocabulary | None) -> ExportedModel:
         """Writes the draft, in the place of one that was there."""
@@ -105,71 +120,31 @@ class _Work:
             progress=self.progress,
         )
 
-    def measure(
-        self, draft: ExportedModel, vocabularies: Sequence[DraftVocabulary | None], answers: Sequence[Answer] | None
-    ) -> tuple[Sequence[Answer], list[Agreement]]:
-        """What the draft guesses of the answers, which the target gives now where there are none yet."""
-        models = {"target": self.target_entry, "draft": model_entry(draft, self.options)}
+    def measure(self, written: ExportedModel, vocabularies: Sequence[DraftVocabulary | None]) -> list[Agreements]:
+        """What the draft guesses of the answers, which the target gives where there are none yet."""
+        models = {"target": self.target_entry, "draft": model_entry(written, self.options)}
         write_manifest(self.folder, self.tokenizer, models, None)
-        self.progress.stage("try draft", len(PROMPTS) + 1 if answers is None else len(answers))
-        with open_bundle(self.folder, min(model.max_positions for model in models.values())) as engine:
-            if answers is None:
-                answers = answer_prompts(engine, self.progress)
-            return answers, agreement(engine, answers, vocabularies, self.progress)
+        self.progress.stage("try draft", len(PROMPTS) + 1 if not self.answers else len(self.answers))
+        with open_bundle(self.folder, min(model.max_positions for model in models.values()), "draft", _PINS) as engine:
+            if not self.answers:
+                self.answers.extend(answer_prompts(engine, self.progress))
+            if not self.answers:
+                return []
+            found = agreement(engine, self.answers, vocabularies, self.progress)
+        return [dict.fromkeys(CHAINS, agrees) for agrees in found]
 
     def trial(
-        self, draft: ExportedModel, formats: FormatChoice, vocabulary: DraftVocabulary | None, agrees: Agreement
+        self,
+        written: ExportedModel,
+        formats: FormatChoice,
+        vocabulary: DraftVocabulary | None,
+        guesses: Agreements,
     ) -> DraftTrial:
         """What it promises to have a draft's matrices in these formats, as it has them where nothing is said."""
-        weights = draft.plan.weights
+        weights = written.plan.weights
         num_logits = weights.get("lm_head", weights["embedding"]).out_features
         scored = num_logits if vocabulary is None else len(vocabulary.ids)
-        step = pass_bytes(draft, formats, scored) / pass_bytes(self.target, FormatChoice(), None)
-        stored = {decision.part: "+".join(name for name, _ in decision.shares) for decision in draft.formats}
+        step = pass_bytes(written.graph, weights, formats, scored) / target_bytes(self.target)
+        stored = {decision.part: "+".join(name for name, _ in decision.shares) for decision in written.formats}
         linear, embedding, lm_head = (getattr(formats, part) or stored[part] for part in PARTS)
-        return trial((linear, embedding, lm_head), scored, step, agrees)
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """Formats and ids that the draft may have; formats that are None follow the checkpoint."""
-
-    formats: FormatChoice
-    vocabulary: DraftVocabulary | None
-    trial: DraftTrial
-
-
-def _choose(work: _Work, vocabularies: Vocabularies) -> tuple[ExportedModel, tuple[DraftTrial, ...]]:
-    """Tries the draft in the formats that lose least, then in faster ones with the vocabulary that suits them."""
-    asked = work.options.draft
-    draft = work.write(asked, vocabularies[-1])
-    answers, found = work.measure(draft, vocabularies, None)
-    if not answers:
-        work.progress.note(f"{work.checkpoint.id} was not tried: the target has no answer to the built-in prompts")
-        return draft, ()
-    both = list(zip(vocabularies, found, strict=True))
-    candidates = [_Candidate(asked, ids, work.trial(draft, FormatChoice(), ids, agrees)) for ids, agrees in both]
-    written, best = candidates[-1], _best(candidates)
-    fast = FormatChoice(*(getattr(asked, part) or getattr(FAST_FORMATS, part) for part in PARTS))
-    promised = _best([_Candidate(fast, ids, work.trial(draft, fast, ids, agrees)) for ids, agrees in both])
-    if promised.trial.speedup > best.trial.speedup:
-        draft = work.write(fast, promised.vocabulary)
-        _, (agrees,) = work.measure(draft, [promised.vocabulary], answers)
-        written = replace(promised, trial=work.trial(draft, FormatChoice(), promised.vocabulary, agrees))
-        candidates.append(written)
-        best = max(best, written, key=lambda item: item.trial.speedup)
-    if best is not written:
-        draft = work.write(best.formats, best.vocabulary)
-    if best.trial.speedup <= 1:
-        work.progress.note(f"{work.checkpoint.id} promises {best.trial.speedup:.2f} of plain decoding's speed, no gain")
-    trials = tuple(replace(item.trial, is_chosen=item is best) for item in candidates)
-    chosen = {part for part in PARTS if getattr(asked, part) is None and getattr(best.formats, part) is not None}
-    formats = (replace(item, reason=_REASON) if item.part in chosen else item for item in draft.formats)
-    return replace(draft, formats=tuple(formats)), trials
-
-
-def _best(candidates: Sequence[_Candidate]) -> _Candidate:
-    """The largest vocabulary that promises nearly as much as any: a few prompts do not show what is rarely said."""
-    most = max(item.trial.speedup for item in candidates)
-    good = [item for item in candidates if item.trial.speedup >= _NEARLY * most]
-    return max(good, key=lambda item: item.trial.num_logits)
+        return trial((linear, embedding, lm_head), scored, lambda chain: chain * step, guesses)

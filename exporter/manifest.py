@@ -148,6 +148,7 @@ class HeadEntry:
     source: str
     parity: dict[str, float] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)  # further tensors, which are those of the target
+    trials: tuple[DraftTrial, ...] = ()  # empty: there was nothing to choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,8 @@ class Manifest:
             for name, left_out in (("lowered", None), ("trials", ()), ("caches", None)):
                 if model[name] == left_out:
                     del model[name]
+        if self.head is not None and not self.head.trials:
+            del fields["head"]["trials"]
         text = json.dumps(head | fields, indent=1, ensure_ascii=False)
         return _INTEGER_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 

@@ -52,6 +52,7 @@ class ModelFormats(FormatChoice):
 DEFAULT_FORMATS = {"target": ModelFormats(), "draft": ModelFormats("int8", "int4", "int4")}
 FAST_FORMATS = ModelFormats("int4", "int4", "int4")
 DEFAULT_HEAD_FORMAT = "int8"
+SMALLER_HEAD_FORMATS = tuple(FormatChoice(name, name, name) for name in ("int4", "int4_asym"))  # tried beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ class ExportOptions:
         other. None rounds each weight to the nearest value.
     bits: bits of a weight of the target's linear layers on average, beside the scales of blocks: each matrix gets the
         format by which the calibration text shows least error. None: one format for all plain matrices.
-    head_format: weight format of a head's matrices; None: int8. What a head borrows from the target is shared with it,
-        in the target's format, except for an output layer where another head_format is given.
+    head_format: weight format of a head's matrices. None: DEFAULT_HEAD_FORMAT or one of SMALLER_HEAD_FORMATS, by what
+        promises more tokens a second on a few prompts. What a head borrows from the target is shared with it, in the
+        target's format, except for an output layer where another format is asked for or chosen.
     cache_dtype: the type of the key and value caches, a key of `contract.CACHE_TYPES`.
-    draft_vocab, head_vocab: the draft, and the head, scores so many ids only. None: of a draft as many as promise most
-        tokens a second, of a head all.
+    draft_vocab, head_vocab: the draft, and the head, scores so many ids only. None: as many as promise most tokens a
+        second; a head that was trained for some ids keeps them.
     draft_vocab_text: a text file whose most frequent tokens these ids are; None takes those of a built-in text and the
         first ids, as byte-pair tokenizers number tokens by frequency.
     max_positions: rows of the rotary tables, the longest context the bundle can run; None takes the model's limit.
@@ -145,7 +147,5 @@ class ExportOptions:
             for name, value in about.items():
                 if value is not None and not is_there:
                     raise OptionError(f"{name} is {value}, but no {part} is exported; give one or leave it out")
-        if self.draft_vocab_text is not None and not has_draft and self.head_vocab is None:
-            raise OptionError(
-                f"draft_vocab_text is {self.draft_vocab_text}, but no draft is exported, nor a head with head_vocab ids"
-            )
+        if self.draft_vocab_text is not None and not has_draft and not has_head:
+            raise OptionError(f"draft_vocab_text is {self.draft_vocab_text}, but no draft or head is exported")

@@ -11,9 +11,9 @@ from .border import only_own_errors
 from .bundle import TOKENIZER
 from .calibration import CalibrationText, read_windows
 from .checkpoint_check import check_checkpoint
-from .draft_export import Vocabularies, draft_vocabularies, export_draft
+from .draft_export import draft_vocabularies, export_draft
 from .errors import TokenizerError
-from .head_export import HeadSummary, export_head
+from .head_export import HeadSummary, export_head, head_vocabularies
 from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest_file import write_manifest
@@ -28,6 +28,7 @@ from .weights_file import JOURNAL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .draft_choice import Vocabularies
     from .heads.checkpoint import HeadCheckpoint
     from .manifest import Manifest
     from .tokenizer import TokenizerInfo
@@ -90,7 +91,7 @@ class _Parts:
     head: HeadCheckpoint | None
     tokenizer: TokenizerInfo
     taps: tuple[int, ...]  # residual streams of the target that the head reads
-    vocabularies: Vocabularies  # that the draft may score
+    vocabularies: dict[str, Vocabularies]  # that the "draft" and the "head" may score
     text: CalibrationText | None  # that the target is calibrated on
 
 
@@ -118,11 +119,15 @@ def _load(
         progress.advance()
     tokenizer = _tokenizer(models["target"], options)
     taps = () if opened is None else taps_of(opened, int(models["target"].config.num_hidden_layers))
-    vocabularies: Vocabularies = []
+    vocabularies: dict[str, Vocabularies] = {}
     if draft is not None:
         sizes = {name: int(checkpoint.config.vocab_size) for name, checkpoint in models.items()}
         check_pair(tokenizer, models["draft"].tokenizer, sizes["target"], sizes["draft"])
-        vocabularies = draft_vocabularies(options, tokenizer, models["draft"])
+        vocabularies["draft"] = draft_vocabularies(options, tokenizer, models["draft"])
+    if opened is not None:
+        vocabularies["head"] = head_vocabularies(
+            options, tokenizer, opened, models["target"].id, has_draft=draft is not None
+        )
     return _Parts(models, opened, tokenizer, taps, vocabularies, _text(models["target"], tokenizer, options))
 
 
@@ -156,7 +161,7 @@ def _write(
             entries["target"],
             tokenizer,
             folder,
-            vocabularies=parts.vocabularies,
+            vocabularies=parts.vocabularies["draft"],
             options=options,
             progress=progress,
         )
@@ -164,7 +169,14 @@ def _write(
     head_entry = head_summary = None
     if parts.head is not None:
         head_entry, head_summary = export_head(
-            parts.head, target, tokenizer, folder, options=options, progress=progress
+            parts.head,
+            target,
+            entries["target"],
+            tokenizer,
+            folder,
+            vocabularies=parts.vocabularies["head"],
+            options=options,
+            progress=progress,
         )
     progress.stage("write manifest", 1)
     manifest = write_manifest(folder, tokenizer, entries, head_entry)

@@ -41,7 +41,7 @@ class TokenizerEntry:
 
 @dataclass(frozen=True, slots=True)
 class DraftTrial:
-    """Formats and a vocabulary that the export considered for a draft, and what they promised."""
+    """Formats and a vocabulary that the export considered for a draft or head, and what they promised."""
 
     linear: str
     embedding: str
@@ -49,9 +49,9 @@ class DraftTrial:
     num_logits: int
     """Token ids that it scores."""
     step_cost: float
-    """Time of a pass over one token, of one of the target's."""
+    """Time of drafting a token, of a pass of the target over one."""
     agreement: float
-    """Share of the target's tokens that it guesses, on the export's prompts."""
+    """Share of the target's tokens that it guesses, on the export's prompts; of a head, in rounds of ``chain``."""
     chain: int
     """Tokens to draft a round."""
     acceptance_length: float
@@ -100,6 +100,8 @@ class HeadEntry:
     taps: tuple[int, ...]
     format: str
     num_bytes: int
+    trials: tuple[DraftTrial, ...] = ()
+    """What the export tried; empty where it had nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ def _parse_head(entry: dict[str, Any]) -> HeadEntry:
         taps=tuple(int(tap) for tap in entry["taps"]),
         format=str(entry["format"]),
         num_bytes=int(entry["weights"]["bytes"]) + sum(int(graph["bytes"]) for graph in entry["graphs"].values()),
+        trials=_parse_trials(entry),
     )
 
 
@@ -206,9 +209,13 @@ def _parse_model(role: str, entry: dict[str, Any]) -> ModelEntry:
         formats=dict(entry["formats"]),
         mixture={str(name): float(share) for name, share in entry.get("mixture", {}).items()},
         num_bytes=int(entry["graph"]["bytes"]) + int(entry["weights"]["bytes"]),
-        trials=tuple(_parse_trial(trial) for trial in entry.get("trials", ())),
+        trials=_parse_trials(entry),
         **_parse_lowered(entry.get("lowered")),
     )
+
+
+def _parse_trials(entry: dict[str, Any]) -> tuple[DraftTrial, ...]:
+    return tuple(_parse_trial(trial) for trial in entry.get("trials", ()))
 
 
 def _parse_trial(entry: dict[str, Any]) -> DraftTrial:

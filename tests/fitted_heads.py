@@ -22,7 +22,7 @@ KINDS = ("medusa", "mlp_speculator")
 NUM_LEVELS = 3
 _F32 = ModelFormats("f32", "f32", "f32")
 EXACT = ExportOptions(target=_F32, cache_dtype="f32", head_format="f32", parity=False)
-LOW_BIT = ExportOptions(parity=False)
+LOW_BIT = ExportOptions(head_format="int8", parity=False)
 
 
 class TorchTarget:

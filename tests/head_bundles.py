@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tiny_heads
 import torch
-from tiny_bundles import save_checkpoint
+from tiny_bundles import MAX_POSITIONS, save_checkpoint
 from tiny_mtp import LAYOUTS, add_mtp
 from transformers import AutoModelForCausalLM
 
@@ -22,7 +22,7 @@ KINDS = ("eagle", "eagle3", *LAYOUTS)
 _TAPS = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}  # of two layers
 _F32 = ModelFormats("f32", "f32", "f32")
 EXACT = ExportOptions(target=_F32, cache_dtype="f32", head_format="f32", parity=False)
-LOW_BIT = ExportOptions(parity=False)
+LOW_BIT = ExportOptions(head_format="int8", parity=False)
 
 
 def _drafted(vocab: int) -> tuple[int, ...]:
@@ -30,10 +30,12 @@ def _drafted(vocab: int) -> tuple[int, ...]:
     return tuple(index for index in range(vocab) if index % 3)
 
 
-def random_head(folder: Path, kind: str, tokenizer: Tokenizer) -> tuple[Path, Path, Tensors, dict[str, Any]]:
+def random_head(
+    folder: Path, kind: str, tokenizer: Tokenizer, max_positions: int = MAX_POSITIONS
+) -> tuple[Path, Path, Tensors, dict[str, Any]]:
     """A target, a random head for it (the target itself for a layer of its own), the head's tensors and config."""
     vocab = tokenizer.get_vocab_size()
-    target = save_checkpoint(folder / "target", tokenizer, spread=0.5)
+    target = save_checkpoint(folder / "target", tokenizer, spread=0.5, max_positions=max_positions)
     if kind in LAYOUTS:
         return target, target, add_mtp(target, kind), {}
     if kind == "eagle":
@@ -50,9 +52,15 @@ def export_head(out: Path, target: Path, head: Path, options: ExportOptions = EX
 
 
 def agreeing_bundle(folder: Path, kind: str, tokenizer: Tokenizer, options: ExportOptions = LOW_BIT) -> Path:
+    return export_head(folder / "bundle", *agreeing_head(folder, kind, tokenizer), options)
+
+
+def agreeing_head(
+    folder: Path, kind: str, tokenizer: Tokenizer, max_positions: int = MAX_POSITIONS
+) -> tuple[Path, Path]:
     """The target's layers change its streams little, so that the last token says most about the next one; the head
     passes that token on and so agrees with it often."""
-    target, _, tensors, config = random_head(folder, kind, tokenizer)
+    target, _, tensors, config = random_head(folder, kind, tokenizer, max_positions)
     model = AutoModelForCausalLM.from_pretrained(target)
     for weight in model.model.layers.parameters():
         if weight.ndim == 2:
@@ -60,8 +68,8 @@ def agreeing_bundle(folder: Path, kind: str, tokenizer: Tokenizer, options: Expo
     model.save_pretrained(target)
     hidden, vocab = model.config.hidden_size, model.config.vocab_size
     if kind in LAYOUTS:
-        tensors = add_mtp(target, kind, scale=0.02, first=torch.eye(hidden))
-        return export_head(folder / "bundle", target, target, options)
+        add_mtp(target, kind, scale=0.02, first=torch.eye(hidden))
+        return target, target
     embedding, lm_head = (part.weight.detach() for part in (model.model.embed_tokens, model.lm_head))
     for name, tensor in tensors.items():
         if name.endswith("norm.weight"):
@@ -75,7 +83,7 @@ def agreeing_bundle(folder: Path, kind: str, tokenizer: Tokenizer, options: Expo
         config |= {"num_key_value_heads": config["num_attention_heads"]}
         tensors |= _attends_to_itself(hidden)
         tensors["lm_head.weight"] = lm_head[list(_drafted(vocab))]
-    return export_head(folder / "bundle", target, tiny_heads.save_head(folder / "agreeing", tensors, config), options)
+    return target, tiny_heads.save_head(folder / "agreeing", tensors, config)
 
 
 def _attends_to_itself(hidden: int) -> Tensors:

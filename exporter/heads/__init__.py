@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .checkpoint import HeadCheckpoint, open_head
+from .eagle import num_own_ids
 from .graph_builder import new_plan
 from .head_model import CacheOptions, CacheShape, HeadModel
 from .kinds import KINDS
@@ -16,6 +17,7 @@ __all__ = [
     "HeadModel",
     "TargetParts",
     "build_head",
+    "num_own_ids",
     "open_head",
     "taps_of",
 ]

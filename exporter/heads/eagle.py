@@ -66,6 +66,12 @@ def named_taps(checkpoint: HeadCheckpoint) -> list[int]:
     return nested.get(TAPS) or checkpoint.config.get(TAPS) or []
 
 
+def num_own_ids(checkpoint: HeadCheckpoint) -> int | None:
+    """How many ids a head scores that was trained for some of them alone; None: it scores all."""
+    offsets = checkpoint.tensors.get("d2t")
+    return None if offsets is None or len(offsets) >= int(checkpoint.setting("vocab_size")) else len(offsets)
+
+
 def _build(checkpoint: HeadCheckpoint, source: TensorSource, plan: Plan, cache: CacheOptions) -> HeadModel:
     """Reads the published layouts: fc, layers.0 (EAGLE-1, -2) or midlayer, norm, lm_head, d2t (EAGLE-3).
 
@@ -188,11 +194,6 @@ class _Reader:
         self._num_rows = len(ids)
         if ids == tuple(range(len(ids))):
             return
-        if self.logit_ids is not None:
-            name = self.tensors.checkpoint.id
-            raise UnsupportedModelError(
-                f"{name} scores {len(ids)} ids of its own choice; head_vocab cannot change them"
-            )
         self.logit_ids = ids
 
     def _read_map(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the export tried for a draft: one table for the export and for evaluate-draft."""
+"""What the export tried for a draft or head: one table for the export, info and evaluate-draft."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from .console import out, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pilotfish.runtime.manifest import DraftTrial
+    from pilotfish.runtime.manifest import DraftTrial, Manifest
+
+
+def show_kept_trials(manifest: Manifest, bundle: object) -> None:
+    """Shows what a bundle's manifest has kept of them."""
+    drafts = [trial for model in manifest.models for trial in model.trials]
+    show_trials(f"{bundle}: drafts that its export tried", drafts)
+    show_trials(f"{bundle}: heads that its export tried", manifest.head.trials if manifest.head else ())
 
 
 def show_trials(title: str, trials: Sequence[DraftTrial]) -> None:
-    """Shows what each format and vocabulary costs, how often it was right, and what that promises."""
+    """Shows what each format and vocabulary costs, how often it was right, and what that promises; nothing of none."""
+    if not trials:
+        return
     header = ("linear", "embedding", "output", "ids", "step", "agreement", "drafted", "tokens a round", "x plain", "")
     rows = [
         (
@@ -30,4 +39,4 @@ def show_trials(title: str, trials: Sequence[DraftTrial]) -> None:
         )
         for trial in trials
     ]
-    out().print(table(f"{title}; step: a pass, of one of the target's", header, rows))
+    out().print(table(f"{title}; step: drafting a token, of a target's pass", header, rows))

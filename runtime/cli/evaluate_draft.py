@@ -22,7 +22,7 @@ from pilotfish.runtime.shape_evaluation import MOST_NODES, evaluate_shapes
 from .arguments import Json
 from .bars import passing_bar
 from .console import note, note_device, show
-from .draft_trials import show_trials
+from .draft_trials import show_kept_trials
 from .evaluation_report import show_comparison, show_draft, show_shapes
 from .flags import ChoiceFlags, EngineFlags, with_groups
 from .loading import open_engine
@@ -120,9 +120,7 @@ def _evaluate(
     engine: Engine, bundle: str, prompts: str, common: GenerateKeywords, pass_repeats: int
 ) -> tuple[dict[str, Any], dict[str, tuple[SourceScores, ...]]]:
     """The numbers for --json, and the scores of each source in all its shapes."""
-    for model in engine.manifest.models:
-        if model.trials:
-            show_trials(f"{bundle}: drafts that its export tried", model.trials)
+    show_kept_trials(engine.manifest, bundle)
     sources = drafting_models(engine.info)
     chosen = _prompts(engine, prompts, common["max_new_tokens"])
     report: dict[str, Any] = {"path": bundle, "categories": [], "draft": None, "head": None}

@@ -55,9 +55,9 @@ Head = Annotated[
 ]
 HeadFormat = Annotated[
     str | None,
-    typer.Option(help="Format of the head's matrices; default: int8, and what it shares with TARGET as it is there."),
+    typer.Option(help=f"Format of the head's matrices; default: {_FASTEST}."),
 ]
-HeadVocab = Annotated[int | None, typer.Option(help="The head scores so many ids only; default: all.")]
+HeadVocab = Annotated[int | None, typer.Option(help=f"The head scores so many ids only; default: {_FASTEST}.")]
 DraftVocab = Annotated[int | None, typer.Option(help=f"The draft scores so many ids only; default: {_FASTEST}.")]
 DraftVocabText = Annotated[
     Path | None,

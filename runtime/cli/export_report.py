@@ -73,9 +73,10 @@ def show_result(result: ExportResult) -> None:
 
 
 def _show_trials(result: ExportResult) -> None:
-    draft = result.manifest.models.get("draft")
-    if draft is not None and draft.trials:
-        show_trials("drafts that were tried", draft.trials)
+    manifest = result.manifest
+    for title, part in (("drafts", manifest.models.get("draft")), ("heads", manifest.head)):
+        if part is not None:
+            show_trials(f"{title} that were tried", part.trials)
 
 
 def _show_formats(model: ModelSummary) -> None:
@@ -104,9 +105,10 @@ def _show_losses(model: ModelSummary) -> None:
 
 def _show_head(head: HeadSummary) -> None:
     shared = f" and {format_bytes(head.shared_bytes)} of the target's" if head.shared_bytes else ""
+    taps = ", ".join(map(str, head.taps))
     show(
-        f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format}, "
-        f"{format_bytes(head.bytes)}{shared}, reads the streams into layers {', '.join(map(str, head.taps))}"
+        f"head: {head.kind} from {head.source}, {head.parameters / 1e6:.1f} M parameters, {head.format} "
+        f"({head.format_reason}), {format_bytes(head.bytes)}{shared}, reads the streams into layers {taps}"
     )
 
 

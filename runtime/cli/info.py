@@ -10,6 +10,7 @@ from pilotfish.runtime.memory import format_bytes
 
 from .arguments import Bundle, Json
 from .console import out, show, table, write_json
+from .draft_trials import show_kept_trials
 from .mixture import describe_shares
 
 
@@ -55,6 +56,7 @@ def info(bundle: Bundle, json_file: Json = None) -> None:
             show(f"{model.role}: not fused: {reason}")
     if manifest.head:
         show(_describe(manifest.head))
+    show_kept_trials(manifest, bundle)
     tokenizer = manifest.tokenizer
     show(f"tokenizer: {tokenizer.size} tokens, end of text {', '.join(map(str, tokenizer.eos_ids))}")
     show(f"chat template: {'yes' if manifest.chat_template else 'no'}")

@@ -28,7 +28,8 @@ from pilotfish.exporter.draft_vocabulary import Ranking
 from pilotfish.exporter.errors import OptionError
 from pilotfish.exporter.parity_text import TEXT
 from pilotfish.exporter.tokenizer import TokenizerInfo
-from pilotfish.runtime.manifest import read_manifest
+from pilotfish.runtime.draft_evaluation import CHAINS
+from pilotfish.runtime.manifest import DraftTrial, read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,16 +56,20 @@ def few_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft_speed, "_FEWEST_IDS", 32)
 
 
+def promised(step: float, agrees: list[np.ndarray]) -> DraftTrial:
+    return trial(NAMES, 100, lambda chain: chain * step, dict.fromkeys(CHAINS, agrees))
+
+
 def test_a_draft_that_is_always_right_promises_its_longest_chain() -> None:
     right = [np.ones(1 + 90, dtype=bool)]  # 10 rounds of 9 tokens after the first token
-    found = trial(NAMES, 100, 0.01, right)
+    found = promised(0.01, right)
     assert (found.chain, found.acceptance_length, found.agreement) == (8, 9.0, 1.0)
     assert found.speedup == pytest.approx(9 / (8 * 0.01 + verify_cost(9)))
-    assert trial(NAMES, 100, 0.9, right).chain < 8
+    assert promised(0.9, right).chain < 8
 
 
 def test_a_draft_that_is_never_right_promises_less_than_plain_decoding() -> None:
-    wrong = trial(NAMES, 100, 0.1, [np.zeros(20, dtype=bool)])
+    wrong = promised(0.1, [np.zeros(20, dtype=bool)])
     assert (wrong.chain, wrong.acceptance_length, wrong.agreement) == (1, 1.0, 0.0)
     assert wrong.speedup == pytest.approx(1 / (0.1 + verify_cost(2)))
 

@@ -15,7 +15,7 @@ from head_target import F32, IDS, HeadTarget, export_onto
 from reference import heads as reference
 from tiny_mtp import add_mtp
 
-from pilotfish.exporter import check_bundle, export
+from pilotfish.exporter import ExportOptions, check_bundle, export
 from pilotfish.exporter.errors import BundleCorruptError, OptionError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ def test_vocabularies_that_are_refused(target: HeadTarget, tmp_path: Path) -> No
         export_onto(target, head, tmp_path / "b", replace(F32, head_vocab=259))
     with pytest.raises(OptionError, match="head_vocab is 0"):
         replace(F32, head_vocab=0)
-    (text := tmp_path / "text").touch()
-    with pytest.raises(OptionError, match="but no draft is exported, nor a head with head_vocab ids"):
-        replace(F32, draft_vocab_text=text).check_parts(has_draft=False, has_head=True)
+    (text := tmp_path / "text").write_text("some text", encoding="utf-8")
+    of_text = replace(F32, draft_vocab_text=text)
+    with pytest.raises(UnsupportedModelError, match="own choice; draft_vocab_text cannot change them"):
+        export_onto(target, own_choice, tmp_path / "c", of_text)
+    with pytest.raises(OptionError, match="but no draft or head is exported"):
+        ExportOptions(draft_vocab_text=text).check_parts(has_draft=False, has_head=False)
