@@ -3,7 +3,7 @@
 from .bundle import check_bundle, read_manifest
 from .errors import ExportError
 from .formats import FormatDecision
-from .model_export import ModelSummary
+from .model_summary import ModelSummary
 from .options import ExportOptions, FormatChoice, ModelFormats
 from .pipeline import ExportResult, export
 from .progress import NoProgress, Progress

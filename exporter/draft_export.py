@@ -17,7 +17,7 @@ from .draft_trials import agreement, answer_prompts, open_bundle
 from .draft_vocabulary import Ranking, choose_ids
 from .manifest_file import write_manifest
 from .model_entry import model_entry
-from .model_export import compared, export_model
+from .model_export import compared, export_model, trace_model
 from .options import FAST_FORMATS, PARTS, FormatChoice
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
     from .manifest import ModelEntry
-    from .model_export import ExportedModel
+    from .model_export import ExportedModel, TracedModel
     from .options import ExportOptions
     from .progress import Progress
     from .tokenizer import TokenizerInfo
@@ -78,7 +78,8 @@ def export_draft(
     Raises:
         CheckpointError, UnsupportedModelError, OptionError, ParityError: see `errors`.
     """
-    maker = _Maker(checkpoint, target, target_entry, tokenizer, folder, options, progress)
+    traced = trace_model("draft", checkpoint, progress)
+    maker = _Maker(checkpoint, traced, target, target_entry, tokenizer, folder, options, progress)
     choice = choose(maker, options.draft, vocabularies, [FAST_FORMATS])
     reasons = {part: REASON for part in PARTS if choice.is_chosen(part, options.draft)}
     formats = (
@@ -93,6 +94,7 @@ class _Maker:
     """Makes the draft of a bundle."""
 
     checkpoint: Checkpoint
+    traced: TracedModel
     target: ExportedModel
     target_entry: ModelEntry
     tokenizer: TokenizerInfo
@@ -116,6 +118,7 @@ class _Maker:
             self.tokenizer,
             self.folder,
             vocabulary=vocabulary,
+            traced=self.traced,
             options=options,
             progress=self.progress,
         )

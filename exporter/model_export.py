@@ -1,4 +1,4 @@
-"""One model: trace, fuse, quantise and pack, compare; then its manifest entry and its row of the summary."""
+"""One model: trace, fuse, quantise and pack, compare."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 from .calibration import CalibratedBlocks, calibrate_plan, choose_mixture, matrices_to_round
 from .derived import with_derived
 from .errors import OptionError
-from .formats import FormatDecision, choose_formats
+from .formats import choose_formats
 from .graph_file import write_graph
 from .options import DEFAULT_FORMATS
-from .parity import NUM_STEPS, Parity, check_parity, parity_ids
-from .passes import Plan, fuse
-from .passes.check import nodes_per_layer
+from .parity import NUM_STEPS, check_parity, parity_ids
+from .passes import fuse
 from .rotary_tables import rotary_limit, rotary_tables
 from .row_check import check_rows
 from .trace import build_on_meta, computed_buffers, trace
@@ -30,38 +29,19 @@ if TYPE_CHECKING:
 
     from .calibration import Calibration, CalibrationText, Mixture
     from .draft_vocabulary import DraftVocabulary
+    from .formats import FormatDecision
     from .load import Checkpoint
     from .losses import Loss
-    from .manifest import ModelEntry, TapReference
+    from .manifest import TapReference
     from .options import ExportOptions
+    from .parity import Parity
+    from .passes import Plan
     from .progress import Progress
     from .sources import WeightSource
     from .tokenizer import TokenizerInfo
     from .weights_file import StoredTensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSummary:
-    """One row of the summary table."""
-
-    name: str  # "target" or "draft"
-    source: str
-    architecture: str
-    parameters: int
-    bytes: int  # of the weights file
-    bits_per_weight: float  # packed matrices only, scales included
-    num_layers: int
-    num_nodes: int
-    nodes_per_layer: int
-    formats: tuple[FormatDecision, ...]
-    num_logits: int
-    vocab_size: int
-    logit_coverage: float | None  # share of the text's tokens that a draft's trimmed head scores
-    parity: Parity | None
-    losses: tuple[Loss, ...]
-    calibration: Calibration | None = None  # None: each weight is rounded to the nearest value
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +74,35 @@ def export_model(
     taps: tuple[int, ...] = (),
     vocabulary: DraftVocabulary | None = None,
     text: CalibrationText | None = None,
+    traced: TracedModel | None = None,
     options: ExportOptions,
     progress: Progress,
 ) -> ExportedModel:
     """Writes `name`.onnx and `name`.bin into `folder`.
 
     taps: residual streams that the graph gives out for a head. vocabulary: the only ids that it scores. text: what
-    its 4-bit matrices are rounded for, and what tells which of them get more `bits`.
+    its 4-bit matrices are rounded for, and what tells which of them get more `bits`. traced: what `trace_model` gave
+    for this checkpoint; None: it is traced now.
 
     Raises:
         UnsupportedModelError, CheckpointError, OptionError, ParityError: see `errors`.
     """
     max_positions = _max_positions(checkpoint, options, progress)
-    fused = _trace_and_fuse(name, checkpoint, taps=taps, vocabulary=vocabulary, options=options, progress=progress)
+    traced = traced or trace_model(name, checkpoint, progress)
+    fused = _fuse(name, checkpoint, traced, taps=taps, vocabulary=vocabulary, options=options, progress=progress)
     if text is not None and options.bits is not None:
         mixture = choose_mixture(
             checkpoint.config, fused.plan, fused.source, text, bits=options.bits, progress=progress
         )
-        fused = _trace_and_fuse(
-            name, checkpoint, taps=taps, vocabulary=vocabulary, mixture=mixture, options=options, progress=progress
+        fused = _fuse(
+            name,
+            checkpoint,
+            traced,
+            taps=taps,
+            vocabulary=vocabulary,
+            mixture=mixture,
+            options=options,
+            progress=progress,
         )
     plan = fused.plan
     tables = rotary_tables(plan, fused.source, max_positions)
@@ -152,19 +142,42 @@ def export_model(
 
 
 @dataclass(frozen=True, slots=True)
+class TracedModel:
+    """A checkpoint's graph as torch gave it, which is the same whatever formats and vocabulary are chosen."""
+
+    module: PreTrainedModel  # on the meta device
+    source: WeightSource
+    graph: ir.Model
+
+
+def trace_model(name: str, checkpoint: Checkpoint, progress: Progress) -> TracedModel:
+    """What takes seconds, and is done once for a model that is written several times.
+
+    Raises:
+        CheckpointError, UnsupportedModelError: see `errors`.
+    """
+    progress.stage(f"trace {name}", 1)
+    module = build_on_meta(checkpoint.config)
+    source = checkpoint.source(module)
+    graph = trace(module, progress.note)
+    progress.advance()
+    return TracedModel(module, source, graph)
+
+
+@dataclass(frozen=True, slots=True)
 class _Fused:
     """A graph without weights, and where these come from."""
 
-    module: PreTrainedModel  # on the meta device
     source: WeightSource
     formats: tuple[FormatDecision, ...]
     graph: ir.Model
     plan: Plan
 
 
-def _trace_and_fuse(
+def _fuse(
     name: str,
     checkpoint: Checkpoint,
+    traced: TracedModel,
     *,
     taps: tuple[int, ...],
     vocabulary: DraftVocabulary | None,
@@ -172,14 +185,11 @@ def _trace_and_fuse(
     options: ExportOptions,
     progress: Progress,
 ) -> _Fused:
-    progress.stage(f"trace {name}", 2)
-    module = build_on_meta(checkpoint.config)
-    source = checkpoint.source(module)
-    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], module, source)
+    progress.stage(f"fuse {name}", 1)
+    formats = choose_formats(getattr(options, name), DEFAULT_FORMATS[name], traced.module, traced.source)
     if mixture is not None:
         formats = replace(formats, mixed=mixture.formats, mixed_reason=mixture.reason())
-    graph = trace(module, progress.note)
-    progress.advance()
+    graph = traced.graph.clone()
     plan = fuse(
         graph,
         formats,
@@ -190,7 +200,7 @@ def _trace_and_fuse(
         taps=taps,
     )
     progress.advance()
-    return _Fused(module, source, formats.decisions(plan), graph, plan)
+    return _Fused(traced.source, formats.decisions(plan), graph, plan)
 
 
 def _write_weights(
@@ -239,30 +249,6 @@ def compared(
         advance=progress.advance,
     )
     return replace(exported, parity=found.parity, losses=found.losses, tap_reference=found.tap_reference)
-
-
-def model_summary(name: str, exported: ExportedModel, entry: ModelEntry) -> ModelSummary:
-    """The model's row of the summary table."""
-    weights = exported.plan.weights
-    matrix_bytes = sum(tensor.bytes for tensor in exported.tensors if tensor.name in weights)
-    return ModelSummary(
-        name=name,
-        source=entry.source.id,
-        architecture=entry.architecture,
-        parameters=entry.parameters,
-        bytes=entry.weights.bytes,
-        bits_per_weight=8 * matrix_bytes / sum(weight.out_features * weight.in_features for weight in weights.values()),
-        num_layers=entry.num_layers,
-        num_nodes=len(exported.graph),
-        nodes_per_layer=nodes_per_layer(exported.graph),
-        formats=exported.formats,
-        num_logits=entry.num_logits,
-        vocab_size=entry.vocab_size,
-        logit_coverage=exported.vocabulary.coverage if exported.vocabulary is not None else None,
-        parity=exported.parity,
-        losses=exported.losses,
-        calibration=exported.calibration,
-    )
 
 
 def _max_positions(checkpoint: Checkpoint, options: ExportOptions, progress: Progress) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .buffers import Buffers
 from .contract import BLOCK_COLUMNS, GROUP_BYTES, GROUP_COLUMNS, TILE_ROWS
 from .quantise import Quantised
 from .strips import fill_in_strips
@@ -49,10 +50,10 @@ def pack(quantised: Quantised, format_name: str) -> Array:
     return np.concatenate(parts, axis=2).reshape(-1)
 
 
-def unpack(packed: Array, num_rows: int, num_columns: int, format_name: str) -> Array:
-    """Packed bytes -> the f32 [rows, columns] they stand for."""
+def unpack(packed: Array, num_rows: int, num_columns: int, format_name: str, buffers: Buffers | None = None) -> Array:
+    """Packed bytes -> the f32 [rows, columns] they stand for, in memory of their own or of the buffers."""
     tile_bytes = packed_bytes(TILE_ROWS, num_columns, format_name)
-    found = np.empty((num_rows, num_columns), np.float32)
+    found = (buffers or Buffers()).empty((num_rows, num_columns))
 
     def strip(start: int, end: int) -> None:
         tiles = slice(start // TILE_ROWS * tile_bytes, -(-end // TILE_ROWS) * tile_bytes)

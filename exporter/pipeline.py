@@ -18,7 +18,8 @@ from .heads import open_head, taps_of
 from .load import Checkpoint, load_checkpoint, load_tokenizer_of
 from .manifest_file import write_manifest
 from .model_entry import model_entry
-from .model_export import ModelSummary, export_model, model_summary
+from .model_export import export_model
+from .model_summary import ModelSummary, model_summary
 from .options import ExportOptions
 from .output_folder import check_output, new_folder, remove_abandoned
 from .pair import check_pair

@@ -10,6 +10,7 @@ import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import own_alibi
+from .buffers import Buffers
 from .packing import separate, unpack
 from .passes import PackedWeight, Plan
 from .trace import computed_buffers, first_names, new_model
@@ -141,7 +142,7 @@ class StoredWeights:
         self, plan: Plan, tensors: Mapping[Path, Iterable[StoredTensor]], original: Reader | None = None
     ) -> None:
         """`tensors` by the weights file that they are in; `original` reads what is not stored as it is."""
-        self._plan, self._original = plan, original
+        self._plan, self._original, self._buffers = plan, original, Buffers()
         self._places = {tensor.name: (path, tensor) for path, stored in tensors.items() for tensor in stored}
         vectors = [item for item in plan.vectors.values() if item.is_plain]
         self._vectors = {source: item for item in vectors for source in item.sources}
@@ -191,8 +192,8 @@ class StoredWeights:
     def _matrix(self, weight: PackedWeight) -> Array:
         if self._last is None or self._last[0] != weight:
             self._last = None  # not two at a time
-            packed = self._bytes(weight.name)
-            self._last = (weight, unpack(packed, weight.out_features, weight.in_features, weight.format))
+            packed, shape = self._bytes(weight.name), (weight.out_features, weight.in_features)
+            self._last = (weight, unpack(packed, *shape, weight.format, self._buffers))
         return self._last[1]
 
     def _bytes(self, name: str) -> Array:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+    from pilotfish.exporter.buffers import Buffers
+
     from .families import Family
     from .parse import GgufTensor
 
@@ -50,9 +52,9 @@ class Place:
             return np.asarray(heads.swapaxes(0, 1).reshape(rows.shape))
         return rows
 
-    def values(self) -> Array:
+    def values(self, buffers: Buffers) -> Array:
         """As transformers has them, f32."""
-        rows = self.ordered(self.tensor.values())
+        rows = self.ordered(self.tensor.values(buffers))
         if self.offset:
             rows = rows - np.float32(self.offset)
         return rows.T if self.transposed else rows

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
+from pilotfish.exporter.buffers import Buffers
 from pilotfish.exporter.errors import CheckpointError, in_one_line
 from pilotfish.exporter.strips import fill_in_strips
 
@@ -52,12 +53,13 @@ class GgufTensor:
         found = np.fromfile(self.path, np.uint8, (end - start) * size, offset=self.offset + start * size)
         return found.reshape(end - start, size)
 
-    def values(self) -> Array:
-        """The tensor as f32 in its shape."""
-        found = np.empty((self.num_rows, self.shape[-1]), np.float32)
+    def values(self, buffers: Buffers | None = None) -> Array:
+        """The tensor as f32 in its shape, in memory of its own or of the buffers."""
+        found = (buffers or Buffers()).empty((self.num_rows, self.shape[-1]))
 
         def strip(start: int, end: int) -> None:
-            found[start:end] = gguf.dequantize(self.rows(start, end), self.type)
+            row = self.rows(start, end).reshape(1, -1)  # one for the package, which works on few rows at a time
+            found[start:end] = gguf.dequantize(row, self.type).reshape(end - start, -1)
 
         fill_in_strips(strip, *found.shape)
         return found.reshape(self.shape)

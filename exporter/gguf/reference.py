@@ -71,7 +71,7 @@ class GgufReference:
             return np.asarray(self._scaled_logits(self._linear(x, name)).numpy())
 
     def _embedded(self, ids: Sequence[int]) -> torch.Tensor:
-        x = self._file.read("token_embd.weight")[torch.tensor(ids)]
+        x = self._file.look_up("token_embd.weight", ids)
         if self._file.has("position_embd.weight"):
             x = x + self._file.read("position_embd.weight")[: len(ids)]
         root = math.sqrt(self._hidden) if self._kind.embedding_root else 1.0

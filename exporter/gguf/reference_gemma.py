@@ -24,7 +24,7 @@ def inputs_of_layers(file: ReferenceFile, ids: Sequence[int], x: torch.Tensor) -
     if not file.has("per_layer_token_embd.weight"):
         return None
     width = int(file.value("embedding_length_per_layer_input"))
-    looked_up = file.read("per_layer_token_embd.weight")[torch.tensor(ids)] * math.sqrt(width)
+    looked_up = file.look_up("per_layer_token_embd.weight", ids) * math.sqrt(width)
     projected = file.linear(x, "per_layer_model_proj") / math.sqrt(x.shape[-1])
     projected = projected.reshape(len(ids), -1, width)
     projected = file.normed(projected, "per_layer_proj_norm", is_layer_norm=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pilotfish.exporter.buffers import Buffers
 from pilotfish.exporter.errors import CheckpointError
 from pilotfish.exporter.quantise import joined
 from pilotfish.exporter.strips import in_strips, row_spans
@@ -33,7 +34,7 @@ class GgufSource:
     """A GGUF file, or all parts of a split one."""
 
     def __init__(self, path: Path, model: PreTrainedModel) -> None:
-        self._path = path
+        self._path, self._buffers = path, Buffers()
         file = open_gguf(path)
         tensors = {name: tensor for name, tensor in file.tensors.items() if name not in ROPE_TENSORS}
         self._places = find_places(tensors, file.architecture, FAMILIES[file.architecture], model)
@@ -67,7 +68,7 @@ class GgufSource:
 
     def read(self, name: str) -> Array:
         """A tensor, dequantised to f32."""
-        return np.ascontiguousarray(self._place(name).values(), dtype=np.float32)
+        return np.ascontiguousarray(self._place(name).values(self._buffers), dtype=np.float32)
 
     def stored_type(self, name: str) -> str | None:
         """GGUF's name of the type, such as F16 or Q4_1."""

@@ -212,6 +212,7 @@ def test_progress_counts_every_step(family_checkpoints: dict[str, Path], tmp_pat
     assert [name for name, _, _ in record.stages] == [
         "load",
         "trace target",
+        "fuse target",
         "quantise and pack target",
         "compare target with torch",
         "write manifest",

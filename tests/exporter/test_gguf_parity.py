@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from pilotfish.exporter import ExportOptions, FormatChoice, export
 from pilotfish.exporter.errors import ParityError
-from pilotfish.exporter.gguf import GgufReference
+from pilotfish.exporter.gguf import GgufReference, reference_file
 from pilotfish.exporter.gguf import config as gguf_config
 from pilotfish.exporter.gguf import source as gguf_source
 from pilotfish.exporter.gguf.families import FAMILIES as FAMILIES_READ
@@ -149,3 +150,28 @@ def test_blocks_with_an_outlier_are_taken_over_though_their_offsets_are_rounded(
     losses = export(str(path), tmp_path / "out", options=options).models[0].losses
     error = next(loss.relative_error for loss in losses if loss.stored_type == "Q4_K")
     assert 1e-3 < error < 1e-2  # scale * code and offset nearly cancel, 31 times a block
+
+
+def test_lists_of_texts_are_passed_over_and_nothing_else_is(
+    family_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    texts = {"tokenizer.ggml.tokens": ["a", "", "\u2603 and more"] * 7, "{arch}.a.list": [1, 2, 3], "general.name": "x"}
+    path = write_gguf(family_checkpoints["qwen2"], tmp_path / "model.gguf", fields=texts)
+    ours, theirs = reference_file._Reader(path), gguf.GGUFReader(path)
+    assert list(ours.fields) == list(theirs.fields)
+    found, expected = (
+        {key: field.contents() for key, field in reader.fields.items() if key != "tokenizer.ggml.tokens"}
+        for reader in (ours, theirs)
+    )
+    assert found == expected
+    places = (
+        [(each.name, each.data_offset, each.shape.tolist()) for each in reader.tensors] for reader in (ours, theirs)
+    )
+    assert next(places) == next(places)
+
+
+def test_rows_are_looked_up_in_the_order_of_ids(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(family_checkpoints["qwen2"], tmp_path / "model.gguf", type_of=lambda _: Type.Q8_0)
+    file = reference_file.ReferenceFile([path])
+    ids = [5, 0, 17, 5]
+    assert torch.equal(file.look_up("token_embd.weight", ids), file.read("token_embd.weight")[torch.tensor(ids)])
