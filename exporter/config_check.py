@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _QUANTISED_BY = {  # files that quantising tools leave
     "quantize_config.json": "GPTQ",
     "quant_config.json": "AWQ",
-    "hf_quant_config.json": "ModelOpt",
 }
+_MODELOPT = "hf_quant_config.json"  # says what the quantization_config of later versions of ModelOpt says
 QUANTISED_KEYS = ("quantization_config", "compression_config")  # the second of old compressed-tensors
 _NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 _MOST = {  # of the counts in a configuration; far above every model, and small enough to try
@@ -67,12 +67,16 @@ def quantisation(found: Mapping[str, Any], folder: Path) -> dict[str, Any] | Non
     Raises:
         UnsupportedModelError: that is no object, or only a file of the tool that quantised them says it.
     """
+    if found.get("quantization"):
+        raise _already_quantised(folder, f"by MLX: quantization is {found['quantization']!r} in its config.json")
     for part in (found, found.get("text_config")):
         for key in QUANTISED_KEYS:
             if isinstance(part, dict) and part.get(key):
                 if not isinstance(part[key], dict):
                     raise _already_quantised(folder, f"{key} is {part[key]!r}")
                 return dict(part[key])
+    if (folder / _MODELOPT).is_file():
+        return {"quant_method": "modelopt", **(_json_object(folder / _MODELOPT).get("quantization") or {})}
     for file, name in _QUANTISED_BY.items():
         if (folder / file).is_file():
             raise _already_quantised(folder, f"{name}: {file}, without a quantization_config in its config.json")

@@ -38,6 +38,16 @@ _KEPT = {
 _NEAREST = {
     "Q2_K": "int4_asym",
     "Q3_K": "int4_asym",
+    "IQ1_S": "int4",
+    "IQ1_M": "int4_asym",
+    "IQ2_XXS": "int4_asym",
+    "IQ2_XS": "int4_asym",
+    "IQ2_S": "int4_asym",
+    "IQ3_XXS": "int4_asym",
+    "IQ3_S": "int4_asym",
+    "TQ1_0": "int4",
+    "TQ2_0": "int4",
+    "NVFP4": "int8",
     "Q5_1": "int8",
     "Q5_K": "int8",
     "Q6_K": "int8",
@@ -45,12 +55,12 @@ _NEAREST = {
     "W4 IN ANY ORDER": "int8",  # groups of columns that are not beside each other
     "W8 IN ANY ORDER": "int8",
     "FP8": "int8",
+    "FP4": "int8",
     "NF4": "int8",
 }
 _FORMAT_OF = {**_KEPT, **_NEAREST}
 _FINER = ("int4", "int4_asym", "int8", "f16", "f32")  # a matrix of several types takes the finest of their formats
 FOUR_BIT = ("int4", "int4_asym")
-PLAIN_TYPES = frozenset(("F64", "F32", "F16", "BF16"))
 _BESIDE_BLOCKS = "f16"  # of a plain matrix among blocks
 _EXACT = {
     *((kind, name) for kind, name in _KEPT.items() if kind not in ("Q4_K", "IQ4_XS", "W4 WITH ZEROS")),

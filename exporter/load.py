@@ -130,7 +130,7 @@ def _load_gguf(path: Path) -> Checkpoint:
         path=path,
         config=_gguf_config(file),
         tokenizer=load_gguf_tokenizer(file),
-        licence=file.fields.get("general.license"),
+        licence=licence if isinstance(licence := file.fields.get("general.license"), str) else None,
         sha256=sha256_of(path) if len(file.parts) == 1 else None,
     )
 
@@ -142,7 +142,6 @@ def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None, bool]
     if not isinstance(kind, str):
         raise CheckpointError(f"{folder} has no readable model configuration: model_type is {kind!r}")
     settings = quantisation(found, folder)
-    method = None if settings is None else read_method(settings, str(folder))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # whatever transformers' checks of values that a user wrote raise
@@ -150,9 +149,9 @@ def _folder_config(folder: Path) -> tuple[PretrainedConfig, Method | None, bool]
     for key in QUANTISED_KEYS:
         vars(config).pop(key, None)
     text = text_config(config, str(folder))
-    if text is not config:
-        return _checked(text, folder, None), method, True  # which leaves out what its class has as default
-    return _checked(config, folder, found), method, False
+    is_text_part = text is not config  # which leaves out what its class has as default
+    checked = _checked(text, folder, None if is_text_part else found)
+    return checked, None if settings is None else read_method(settings, str(folder)), is_text_part
 
 
 def _gguf_config(file: GgufFile) -> PretrainedConfig:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+PLAIN_TYPES = frozenset(("F64", "F32", "F16", "BF16"))  # whose values stand for themselves
 _LENGTH_BYTES = 8  # of the header's length, which a file begins with
 _TYPES = {
     "F64": torch.float64,

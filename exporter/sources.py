@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .errors import CheckpointError
-from .shards import open_shards
+from .shards import PLAIN_TYPES, open_shards
 from .strips import row_spans
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ROWS = 4096  # that are compared at a time
-_PLAIN_TYPES = ("F64", "F32", "F16", "BF16")  # of safetensors
 
 
 class WeightSource(Protocol):
@@ -115,7 +114,7 @@ class SafetensorsSource:
     def packed_type(self, stored: str) -> str | None:
         """Integers and 8-bit floats are not weights without a scale."""
         kind = self._files[stored].kind(stored)
-        return None if kind in _PLAIN_TYPES else kind
+        return None if kind in PLAIN_TYPES else kind
 
     def read_blocks(self, name: str, format_name: str) -> None:
         """Safetensors hold no blocks."""

@@ -11,6 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tiny_config
 
+from pilotfish.exporter import ExportOptions, export
+from pilotfish.exporter.checkpoint_check import check_checkpoint
+from pilotfish.exporter.load import load_checkpoint
+from pilotfish.exporter.trace import build_on_meta
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -105,3 +110,30 @@ def save_prequantised(
     config["quantization_config"] = settings
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return values
+
+
+def compressed_settings(bits: int, group: int, layout: str = "pack-quantized", kind: str = "int") -> dict[str, Any]:
+    """A "quantization_config" of compressed-tensors."""
+    weights = {"num_bits": bits, "type": kind, "group_size": None if group == -1 else group, "strategy": "group"}
+    groups = {"group_0": {"weights": weights, "input_activations": None, "targets": ["Linear"]}}
+    return {"quant_method": "compressed-tensors", "format": layout, "config_groups": groups, "ignore": ["lm_head"]}
+
+
+def check(folder: Path, expected: dict[str, Array], kept_as: str | None = None, error: float = 0.0) -> None:
+    """Whether the exporter reads the weights that the integers stand for, and which format has these integers."""
+    checkpoint = load_checkpoint(str(folder))
+    assert not hasattr(checkpoint.config, "quantization_config")
+    assert check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False) == []
+    source = checkpoint.source(build_on_meta(checkpoint.config))
+    for name, values in expected.items():
+        np.testing.assert_allclose(source.read(name), values, rtol=1e-6)
+        kept = None if kept_as is None else source.read_blocks(name, kept_as)
+        assert (kept is None) == (kept_as is None)
+        if kept is not None:
+            np.testing.assert_allclose(kept.dequantise(), values, rtol=1e-6, atol=error * np.abs(values).max())
+
+
+def exported(folder: Path, tmp_path: Path) -> Any:
+    """The folder's target in a bundle."""
+    options = ExportOptions(parity_tokens=48)
+    return export(str(folder), tmp_path / "out", options=options).models[0]

@@ -10,12 +10,14 @@ from transformers.pytorch_utils import Conv1D
 
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from pilotfish.exporter.finite import read_finite
-from pilotfish.exporter.shards import ShardFile
+from pilotfish.exporter.shards import PLAIN_TYPES, ShardFile
 from pilotfish.exporter.tensor_names import text_name
 
 from .settings import AdapterSettings, read_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from transformers import PreTrainedModel
 
@@ -100,6 +102,7 @@ class Adapter:
                 f"{self.path} has {len(unknown)} tensor(s) that {base} has no place for ({named}); it was made for "
                 "another model"
             )
+        self._check_complete(expected, parts)
         changes = {name: self._change(name, found, model) for name, found in parts.items()}
         for name, change in changes.items():
             self._check_shapes(name, change, expected[name], base)
@@ -118,6 +121,15 @@ class Adapter:
             else:
                 parts.setdefault(place[0], {})[place[1]] = stored
         return parts, unknown
+
+    def _check_complete(self, expected: Iterable[str], parts: Iterable[str]) -> None:
+        """A module of the model that the configuration names must have tensors."""
+        for module in self.settings.modules:
+            named, changed = (any(f".{name}".endswith(f".{module}.weight") for name in of) for of in (expected, parts))
+            if named and not changed:
+                raise CheckpointError(
+                    f"{self.path} names {module} in its configuration, but has no tensor of it; download it again"
+                )
 
     def _change(self, name: str, found: dict[str, str], model: PreTrainedModel) -> Change:
         """A pair, a whole tensor, or both: embeddings and output layers are saved whole beside their pairs."""
@@ -173,6 +185,9 @@ def open_adapter(name: str) -> Adapter:
     file = ShardFile(folder / _WEIGHTS)
     if not file.names():
         raise CheckpointError(f"{folder / _WEIGHTS} has no tensors; the adapter changes nothing")
+    for tensor in file.names():
+        if (kind := file.kind(tensor)) not in PLAIN_TYPES:
+            raise UnsupportedModelError(f"{folder / _WEIGHTS} has {tensor} in {kind}; save it in F32 or F16")
     return Adapter(folder.name, folder, settings, file)
 
 

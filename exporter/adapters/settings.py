@@ -23,6 +23,7 @@ _OF_TRAINING = {  # or said again by the tensors that are there
     *("lora_dropout", "lora_ga_config", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size"),
     *("revision", "runtime_config", "target_modules", "task_type"),
 }
+_LISTS = ("target_modules", "modules_to_save")  # which may be regular expressions instead
 _PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")  # others change the weights of the base too
 _MODULE_NAME = re.compile(r"\^?[\w.]+")
 _MOST = 1 << 20  # of ranks and alphas
@@ -33,12 +34,13 @@ class AdapterSettings:
     """What an adapter's configuration says about its tensors."""
 
     base: str | None  # only a hint: people rename folders
-    rank: int
+    rank: float
     alpha: float
     ranks: Mapping[str, float]  # by ending of a module's name
     alphas: Mapping[str, float]
     is_rank_stabilised: bool
     is_dora: bool
+    modules: tuple[str, ...]  # endings of the names of modules that it says it changes
 
     def rank_of(self, module: str) -> float:
         """The rank that a module's pair is said to have."""
@@ -76,12 +78,13 @@ def read_settings(folder: Path) -> AdapterSettings:
     base = found.get("base_model_name_or_path")
     return AdapterSettings(
         base=base if isinstance(base, str) and base else None,
-        rank=int(_number(folder, "r", found.get("r", 8))),
+        rank=_number(folder, "r", found.get("r", 8)),
         alpha=_number(folder, "lora_alpha", found.get("lora_alpha", 8)),
         ranks=_pattern(folder, "rank_pattern", found),
         alphas=_pattern(folder, "alpha_pattern", found),
-        is_rank_stabilised=found.get("use_rslora", False) is True,
-        is_dora=found.get("use_dora", False) is True,
+        is_rank_stabilised=_flag(folder, "use_rslora", found),
+        is_dora=_flag(folder, "use_dora", found),
+        modules=tuple(module for name in _LISTS if isinstance(found.get(name), list) for module in found[name]),
     )
 
 
@@ -92,6 +95,13 @@ def _of(pattern: Mapping[str, float], module: str, default: float) -> float:
         if module == name or (name == key and module.endswith(f".{name}")):
             return value
     return default
+
+
+def _flag(folder: Path, name: str, found: Mapping[str, Any]) -> bool:
+    value = found.get(name) or False
+    if not isinstance(value, bool):
+        raise CheckpointError(f"{folder} has {name} = {value!r}; it must be true or false")
+    return value
 
 
 def _pattern(folder: Path, name: str, found: Mapping[str, Any]) -> dict[str, float]:

@@ -12,9 +12,9 @@ from transformers.pytorch_utils import Conv1D
 
 from pilotfish.exporter.contract import BLOCK_COLUMNS, GROUP_BYTES, GROUP_COLUMNS, TILE_ROWS
 from pilotfish.exporter.errors import OptionError
-from pilotfish.exporter.formats import PLAIN_TYPES
 from pilotfish.exporter.quantise import quantise
 from pilotfish.exporter.reference_model import on_demand
+from pilotfish.exporter.shards import PLAIN_TYPES
 from pilotfish.exporter.trace import first_names
 
 if TYPE_CHECKING:

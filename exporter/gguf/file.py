@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from glob import escape
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.exporter.errors import CheckpointError
@@ -44,15 +45,23 @@ class GgufFile:
         return self.fields[key]
 
 
-@lru_cache(maxsize=2)
 def open_gguf(path: Path) -> GgufFile:
-    """Opens a file, or all parts of a split one. Target and draft are kept open.
+    """Opens a file, or all parts of a split one. Target and draft are kept open as long as nobody writes them anew.
 
     Raises:
         CheckpointError: not a GGUF file, or a part is missing, or belongs to another model.
+        UnsupportedModelError: a tensor is of a type that cannot be read.
     """
+    name = _PART.fullmatch(path.name)
+    parts = path.parent.glob(f"{escape(name['stem'])}-*-of-*.gguf") if name else [path]
+    found = [(part, part.stat()) for part in sorted(parts) if part.is_file()]
+    return _opened(path, tuple((part, info.st_size, info.st_mtime_ns) for part, info in found))
+
+
+@lru_cache(maxsize=2)
+def _opened(path: Path, _state: tuple[tuple[Path, int, int], ...]) -> GgufFile:
     first = parse(path)
-    count = int(first.fields.get(_COUNT, 1))
+    count = _number(path, first, _COUNT, 1)
     if count <= 1:
         return GgufFile(path, (path,), first.fields, first.tensors)
     paths = _paths(path, count)
@@ -80,7 +89,7 @@ def _check_parts(paths: tuple[Path, ...], parts: list[ParsedFile]) -> None:
     """Whether the files are all parts of one model, each once."""
     count, seen = len(parts), set[str]()
     for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
-        found = int(part.fields.get(_NUMBER, -1)) + 1, int(part.fields.get(_COUNT, 0))
+        found = _number(path, part, _NUMBER, -1) + 1, _number(path, part, _COUNT, 0)
         if found != (number + 1, count):
             raise CheckpointError(
                 f"{path} is part {found[0]} of {found[1]}, expected {number + 1} of {count}; download it again"
@@ -89,6 +98,13 @@ def _check_parts(paths: tuple[Path, ...], parts: list[ParsedFile]) -> None:
         if twice:
             raise CheckpointError(f"{path} has {min(twice)}, which an earlier part has too: parts of two models")
         seen |= part.tensors.keys()
-    expected = int(parts[0].fields.get(_TENSORS, len(seen)))
+    expected = _number(paths[0], parts[0], _TENSORS, len(seen))
     if len(seen) != expected:
         raise CheckpointError(f"the parts of {paths[0]} have {len(seen)} tensors, expected {expected}: not one model's")
+
+
+def _number(path: Path, part: ParsedFile, key: str, default: int) -> int:
+    value = part.fields.get(key, default)
+    if not isinstance(value, int):
+        raise CheckpointError(f"{path} has {key} = {value!r}; it must be a whole number, so download the file again")
+    return value

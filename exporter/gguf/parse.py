@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
 
 from pilotfish.exporter.buffers import Buffers
-from pilotfish.exporter.errors import CheckpointError, in_one_line
+from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from pilotfish.exporter.strips import fill_in_strips
 
 if TYPE_CHECKING:
@@ -110,10 +111,13 @@ def parse(path: Path) -> ParsedFile:
 
     Raises:
         CheckpointError: not a GGUF file, or one that ends early.
+        UnsupportedModelError: a tensor is of a type that cannot be read.
     """
     try:
         mapped = np.memmap(path, mode="r", dtype=np.uint8)
         return _parse(path, mapped)
+    except ExportError:
+        raise
     except (*_DAMAGED, OSError, MemoryError) as error:
         raise CheckpointError(f"{path} is not a complete GGUF file: {in_one_line(error)}") from error
 
@@ -152,11 +156,14 @@ def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 def _tensor(path: Path, file_bytes: int, what: tuple[str, tuple[int, ...], int], start: int) -> GgufTensor:
     name, shape, kind = what
-    try:
-        known = gguf.GGMLQuantizationType(kind)
-        block_columns, block_bytes = gguf.GGML_QUANT_SIZES[known]
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} stores {name} in type {kind}, which the gguf package lacks") from error
+    known = _readable(kind)
+    if known is None:
+        called = next((item.name for item in gguf.GGMLQuantizationType if item == kind), str(kind))
+        raise UnsupportedModelError(
+            f"{path} stores {name} in type {called}, which the gguf package cannot read; take a file of another kind, "
+            "such as Q4_K_M"
+        )
+    block_columns, block_bytes = gguf.GGML_QUANT_SIZES[known]
     if shape[-1] % block_columns:
         raise CheckpointError(f"{path} stores {name} as {known.name}, whose blocks have {block_columns} columns")
     end = start + math.prod(shape) // block_columns * block_bytes
@@ -166,3 +173,14 @@ def _tensor(path: Path, file_bytes: int, what: tuple[str, tuple[int, ...], int],
             "download it again"
         )
     return GgufTensor(name, known, shape, path, start)
+
+
+@cache
+def _readable(kind: int) -> gguf.GGMLQuantizationType | None:
+    """The type of a number, if the gguf package can make floats of its blocks."""
+    try:
+        known = gguf.GGMLQuantizationType(kind)
+        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[known][1]), np.uint8), known)
+    except (ValueError, KeyError, NotImplementedError):
+        return None
+    return known

@@ -10,11 +10,11 @@ import torch
 from pilotfish.exporter.errors import UnsupportedModelError
 
 from .evaluate import Evaluator
-from .match import constant, producer, replace
+from .match import constant, producer, replace, values_above
 from .row_graph import row_dims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Neg", "Tanh", "Erf")
 _MOST_VALUES = 16  # that a written-out activation is made of
@@ -28,28 +28,13 @@ def fuse_activations(model: ir.Model) -> None:
     for node in reversed(list(model.graph)):
         if node.op_type != "Mul" or node.graph is None:
             continue
-        above = list(_above(node))
+        above = values_above(node.outputs[0], lambda item: item.op_type in _ARITHMETIC, _MOST_VALUES)
         if not any(producer(value, kind) for value in above for kind in ("Tanh", "Erf")):
             continue
         found = _gelu(node.outputs[0], above)
         if found is not None:
             x, kind = found
             replace(node, ir.node("Gelu", [x], {"approximate": kind}))
-
-
-def _above(node: ir.Node) -> Iterator[ir.Value]:
-    """Values that elementwise arithmetic before a node's result reads, the nearest first."""
-    pending = [value for value in node.inputs if value is not None]
-    seen: set[ir.Value] = set()
-    while pending and len(seen) < _MOST_VALUES:
-        value = pending.pop(0)
-        if value in seen or constant(value) is not None:
-            continue
-        seen.add(value)
-        yield value
-        above = value.producer()
-        if above is not None and above.op_type in _ARITHMETIC:
-            pending += [item for item in above.inputs if item is not None]
 
 
 def _gelu(result: ir.Value, above: list[ir.Value]) -> tuple[ir.Value, str] | None:

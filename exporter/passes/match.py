@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from pilotfish.exporter.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -55,6 +59,21 @@ def constant(value: ir.Value | None) -> list[float] | None:
     """Elements of a constant value, None if it is computed."""
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
     return None if tensor is None else [float(item) for item in tensor.numpy().reshape(-1)]
+
+
+def values_above(result: ir.Value, is_part: Callable[[ir.Node], bool], most: int) -> list[ir.Value]:
+    """Values that a result is made of by nodes that are part of it, the nearest first; constants are none."""
+    found: dict[ir.Value, None] = {}
+    pending = [result]
+    while pending and len(found) <= most:
+        value = pending.pop(0)
+        if value in found or constant(value) is not None:
+            continue
+        found[value] = None
+        node = value.producer()
+        if node is not None and is_part(node):
+            pending += [item for item in node.inputs if item is not None]
+    return list(found)[1:]
 
 
 def static_shape(value: ir.Value) -> tuple[int | None, ...]:

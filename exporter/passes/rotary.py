@@ -15,7 +15,7 @@ import torch
 from pilotfish.exporter.errors import UnsupportedModelError
 
 from .evaluate import Evaluator
-from .match import constant
+from .match import constant, values_above
 from .row_graph import row_dims
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _LINEAR = ("Add", "Sub", "Mul", "Neg", "Slice", "Split", "Concat", "Reshape", "Transpose", "Gather", "Expand")
-_MOST_VALUES = 64  # that a rotation is written with
+_MOST_VALUES = 63  # that a rotation is written with
 _NUM_ROWS = 3
 _TOLERANCE = 1e-5
 
@@ -47,7 +47,7 @@ class Rotary:
 
 def rotary_of(heads: ir.Value, plan: Plan) -> Rotary | None:
     """The rotation that makes `heads`; None: there is none, or not one that the operator has."""
-    above = _above(heads)
+    above = values_above(heads, lambda node: node.op_type in _LINEAR and not _is_lookup(node), _MOST_VALUES)
     tables = [value for value in above if table_of(value, plan) is not None]
     if len(tables) != 2:  # noqa: PLR2004 - cosine and sine
         return None
@@ -59,22 +59,6 @@ def rotary_of(heads: ir.Value, plan: Plan) -> Rotary | None:
                     names = [_half(plan, str(table_of(item, plan)), repeated, interleaved) for item in (cos, sin)]
                     return Rotary(x, names[0], names[1], width, interleaved)
     return None
-
-
-def _above(heads: ir.Value) -> list[ir.Value]:
-    """Values that the arithmetic before attention reads, the nearest first."""
-    found: dict[ir.Value, None] = {}
-    pending = [heads]
-    while pending and len(found) < _MOST_VALUES:
-        value = pending.pop(0)
-        if value in found or constant(value) is not None:
-            continue
-        found[value] = None
-        node = value.producer()
-        if node is not None and node.op_type in _LINEAR and not _is_lookup(node):
-            pending += [item for item in node.inputs if item is not None]
-    del found[heads]
-    return list(found)
 
 
 def _is_like(value: ir.Value, heads: ir.Value) -> bool:

@@ -181,6 +181,19 @@ REFUSED = {
     "another start": ({}, {"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa', which changes the base"),
     "a variant": ({}, {"alora_invocation_tokens": [1]}, r"alora_invocation_tokens = \[1\], which is not merged"),
     "an expression": ({}, {"alpha_pattern": {"(a+)+": 1}}, r"'\(a\+\)\+' in its alpha_pattern; names of modules"),
+    "no flag": ({}, {"use_rslora": "true"}, "use_rslora = 'true'; it must be true or false"),
+    "half a rank": (pair(Q_PROJ, 64, 64), {"r": 4.5}, "its configuration makes it of rank 4.5"),
+    "no tensor of a target": (
+        pair(Q_PROJ, 64, 64),
+        {"target_modules": ["q_proj", "down_proj", "another"]},
+        "names down_proj in its configuration, but has no tensor of it",
+    ),
+    "no whole tensor": (pair(Q_PROJ, 64, 64), {"modules_to_save": ["lm_head"]}, "names lm_head in its configuration"),
+    "integers": (
+        {A_WEIGHT: torch.ones(4, 64, dtype=torch.int8), B_WEIGHT: torch.ones(64, 4)},
+        {},
+        "lora_A.weight in I8; save it in F32 or F16",
+    ),
     "no number": ({}, {"lora_alpha": "x"}, "lora_alpha = 'x'; it must be a number above 0"),
     "no rank": ({}, {"r": 0}, "r = 0; it must be a number above 0"),
     "a list": ({}, {"rank_pattern": [1]}, r"rank_pattern = \[1\]; it must map names"),
@@ -232,7 +245,7 @@ def test_quantised_bases_are_refused(base: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="base is a GGUF file, and an adapter is merged before"):
         with_adapters(file, ["any"], NoProgress())
     with pytest.raises(UnsupportedModelError, match="base is quantised already, and an adapter is merged before"):
-        with_adapters(replace(checkpoint, prequantised=Method("gptq", 4)), ["any"], NoProgress())
+        with_adapters(replace(checkpoint, prequantised=Method(("gptq",))), ["any"], NoProgress())
 
 
 def test_the_commands_take_adapters(base: Path, tmp_path: Path, cli: CommandLine) -> None:

@@ -106,9 +106,19 @@ def test_wrong_values_of_every_key(model: Path, config: dict[str, Any], monkeypa
         (
             {"quantization_config": {"quant_method": "bitsandbytes"}},
             UnsupportedModelError,
-            "bnb_4bit_quant_type 'int8'",
+            "load_in_8bit None; known are True",
         ),
         ({"quantization_config": {"quant_method": "aqlm"}}, UnsupportedModelError, "quant_method 'aqlm'; known are"),
+        (
+            {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}},
+            UnsupportedModelError,
+            r"\(gpt_oss\) is a mixture of experts",  # rather than how its matrices are stored
+        ),
+        (
+            {"quantization": {"bits": 4, "group_size": 64}},
+            UnsupportedModelError,
+            "already quantised \\(by MLX: quantiz",
+        ),
         ({"quantization_config": "awq"}, UnsupportedModelError, r"\(quantization_config is 'awq'\)"),
         ({"compression_config": {"format": "pack-quantized"}}, UnsupportedModelError, "quant_method 'unknown'"),
         (

@@ -13,7 +13,7 @@ from tiny_gguf import finish
 from tiny_models import save_model, tiny_config
 
 from pilotfish.exporter import ExportOptions, FormatChoice, ModelFormats, export
-from pilotfish.exporter.formats import choose_formats
+from pilotfish.exporter.formats import FOUR_BIT, MatrixFormats, choose_formats
 from pilotfish.exporter.gguf import GgufSource
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.packing import unpack
@@ -126,6 +126,17 @@ def test_each_matrix_follows_its_own_blocks(tmp_path: Path) -> None:
     assert {name: format_of(plan, f"layers.1.{name}") for name in expected} == expected
     assert linear == "int8 47% int4_asym 40% f16 13%"
     assert why.startswith("nearest to the file's 47% Q4_1, 20% Q8_0")  # the Q4_1 beside Q5_0 became int8
+
+
+UNREADABLE = {"Q8_1", "Q8_K", "Q1_0"}  # by the gguf package
+
+
+@pytest.mark.parametrize("kind", [kind.name for kind, (columns, _) in gguf.GGML_QUANT_SIZES.items() if columns > 1])
+def test_every_kind_of_blocks_has_a_format_of_about_its_size(kind: str) -> None:
+    found = MatrixFormats({}, (), {"matrix": kind}).of("linear", ("matrix",))
+    columns, size = gguf.GGML_QUANT_SIZES[Type[kind]]
+    allowed = {"int4", "int4_asym", "int8"} if 8 * size / columns > 4 else FOUR_BIT
+    assert kind in UNREADABLE or found in allowed
 
 
 def test_plain_weights_take_the_default(family_checkpoints: dict[str, Path]) -> None:

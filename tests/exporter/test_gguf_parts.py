@@ -10,7 +10,7 @@ import pytest
 from tiny_gguf import write_gguf
 from tiny_models import save_model, tiny_config
 
-from pilotfish.exporter.errors import CheckpointError
+from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError
 from pilotfish.exporter.gguf import GgufSource, open_gguf
 from pilotfish.exporter.load import load_checkpoint
 from pilotfish.exporter.sources import SafetensorsSource
@@ -79,17 +79,37 @@ def test_a_file_that_ends_early(family_checkpoints: dict[str, Path], tmp_path: P
     data = path.read_bytes()
     for end in (4, 200, 900, len(data) // 2, len(data) - 64):
         path.write_bytes(data[:end])
-        open_gguf.cache_clear()
         with pytest.raises(CheckpointError, match="is not a complete GGUF file"):
             open_gguf(path)
 
 
-def test_a_type_that_nobody_knows(family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "name"), [(250, "250"), (26, "I32"), (28, "F64"), (41, "Q1_0"), (15, "Q8_K")])
+def test_a_type_that_cannot_be_read(kind: int, name: str, family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
     path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf")
     data = bytearray(path.read_bytes())
-    name = b"token_embd.weight"
-    place = data.index(name) + len(name) + 4 + 2 * 8  # behind the number and the sizes of its dimensions
-    data[place : place + 4] = (250).to_bytes(4, "little")
+    tensor = b"token_embd.weight"
+    place = data.index(tensor) + len(tensor) + 4 + 2 * 8  # behind the number and the sizes of its dimensions
+    data[place : place + 4] = kind.to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"stores token_embd\.weight in type 250"):
+    with pytest.raises(UnsupportedModelError, match=rf"^\S+ stores token_embd\.weight in type {name}, which the gguf"):
         open_gguf(path)
+
+
+@pytest.mark.parametrize("count", ["5", [5], 1.5])
+def test_a_number_of_parts_that_is_none(count: object, family_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(family_checkpoints["llama"], tmp_path / "model.gguf", fields={"split.count": count})
+    with pytest.raises(CheckpointError, match=r"model\.gguf has split\.count = .*; it must be a whole number"):
+        open_gguf(path)
+
+
+def test_files_that_are_written_anew_are_opened_anew(parts: list[Path], tmp_path: Path) -> None:
+    single = tmp_path / "model.gguf"
+    sizes = []
+    for num_layers in (1, 2):
+        folder = save_model(tmp_path / f"layers{num_layers}", tiny_config("llama", num_hidden_layers=num_layers))
+        sizes.append(len(open_gguf(write_gguf(folder, single)).tensors))
+    assert sizes[0] < sizes[1]
+    open_gguf(parts[0])
+    parts[3].unlink()
+    with pytest.raises(CheckpointError, match="part 4 of 5 is missing"):
+        open_gguf(parts[0])

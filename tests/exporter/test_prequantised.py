@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_prequantised import awq, compressed, gptq, random_codes, save_prequantised
+from tiny_prequantised import (
+    awq,
+    check,
+    compressed,
+    compressed_settings,
+    exported,
+    gptq,
+    random_codes,
+    save_prequantised,
+)
 
 from pilotfish.exporter import ExportOptions, export
 from pilotfish.exporter.checkpoint_check import check_checkpoint
 from pilotfish.exporter.errors import CheckpointError, UnsupportedModelError, UnusedTensorError
 from pilotfish.exporter.load import load_checkpoint
-from pilotfish.exporter.trace import build_on_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 GPTQ = {"quant_method": "gptq", "desc_act": False, "sym": True, "lm_head": False}
 AWQ = {"quant_method": "awq", "bits": 4, "zero_point": True, "version": "gemm"}
-NF4_LEVELS = np.concatenate([-np.geomspace(1, 0.08, 8), np.linspace(0, 1, 8)]).astype(np.float32)
-
-
-def compressed_settings(bits: int, group: int, layout: str = "pack-quantized", kind: str = "int") -> dict[str, Any]:
-    weights = {"num_bits": bits, "type": kind, "group_size": None if group == -1 else group, "strategy": "group"}
-    groups = {"group_0": {"weights": weights, "input_activations": None, "targets": ["Linear"]}}
-    return {"quant_method": "compressed-tensors", "format": layout, "config_groups": groups, "ignore": ["lm_head"]}
 
 
 def published(folder: Path, settings: dict[str, Any], pack: Any, **shape: Any) -> dict[str, np.ndarray]:
@@ -42,25 +42,6 @@ def published(folder: Path, settings: dict[str, Any], pack: Any, **shape: Any) -
     return save_prequantised(folder, settings, make)
 
 
-def check(folder: Path, expected: dict[str, np.ndarray], kept_as: str | None = None, error: float = 0.0) -> None:
-    """Whether the exporter reads the weights that the integers stand for, and which format has these integers."""
-    checkpoint = load_checkpoint(str(folder))
-    assert not hasattr(checkpoint.config, "quantization_config")
-    assert check_checkpoint(checkpoint, uses_mtp=False, ignore_unused=False) == []
-    source = checkpoint.source(build_on_meta(checkpoint.config))
-    for name, values in expected.items():
-        np.testing.assert_allclose(source.read(name), values, rtol=1e-6)
-        kept = None if kept_as is None else source.read_blocks(name, kept_as)
-        assert (kept is None) == (kept_as is None)
-        if kept is not None:
-            np.testing.assert_allclose(kept.dequantise(), values, rtol=1e-6, atol=error * np.abs(values).max())
-
-
-def exported(folder: Path, tmp_path: Path) -> Any:
-    options = ExportOptions(parity_tokens=48)
-    return export(str(folder), tmp_path / "out", options=options).models[0]
-
-
 CASES = {
     "gptq 4 sym 32": ({**GPTQ, "bits": 4, "group_size": 32}, gptq, {"bits": 4, "group": 32}),
     "gptq 4 sym 128": ({**GPTQ, "bits": 4, "group_size": 128}, gptq, {"bits": 4, "group": 128}),
@@ -70,6 +51,16 @@ CASES = {
     "gptq v2": (
         {**GPTQ, "bits": 4, "group_size": 64, "checkpoint_format": "gptq_v2"},
         lambda made, bits: gptq(made, bits, version=2),
+        {"bits": 4, "group": 64, "symmetric": False},
+    ),
+    "auto-round": (
+        {"quant_method": "auto-round", "bits": 4, "group_size": 64, "packing_format": "auto_round:auto_gptq"},
+        gptq,
+        {"bits": 4, "group": 64},
+    ),
+    "auto-round as awq": (
+        {"quant_method": "intel/auto-round", "bits": 4, "group_size": 64, "packing_format": "auto_round:auto_awq"},
+        awq,
         {"bits": 4, "group": 64, "symmetric": False},
     ),
     "awq 64": ({**AWQ, "group_size": 64}, awq, {"bits": 4, "group": 64, "symmetric": False}),
@@ -132,79 +123,80 @@ def test_int8_weights_of_w8a8(tmp_path: Path) -> None:
     check(folder, save_prequantised(folder, compressed_settings(8, -1, "int-quantized"), make), "int8")
 
 
-@pytest.mark.parametrize("layout", ["block", "row", "one"])
-def test_fp8_with_scales(layout: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(6)
+def test_llm_int8(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
 
     def make(_name: str, weight: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
-        rows, columns = weight.shape
-        shape = {"block": (-(-rows // 64), -(-columns // 64)), "row": (rows, 1), "one": ()}[layout]
-        scale = rng.uniform(0.001, 0.002, shape).astype(np.float32)
-        values = torch.from_numpy(rng.standard_normal(weight.shape) * 50).to(torch.float8_e4m3fn)
-        wide = np.broadcast_to(scale, weight.shape) if layout != "block" else scale.repeat(64, 0).repeat(64, 1)
-        name = "weight_scale_inv" if layout == "block" else "weight_scale"
-        tensors = {"weight": values, name: torch.tensor(scale)}
-        return tensors, values.float().numpy() * wide[:rows, :columns]
+        codes, largest = rng.integers(-127, 128, weight.shape), rng.uniform(0.1, 0.3, len(weight)).astype(np.float32)
+        tensors = {"weight": torch.from_numpy(codes.astype(np.int8)), "SCB": torch.from_numpy(largest)}
+        return tensors | {"weight_format": torch.tensor(0, dtype=torch.uint8)}, codes * largest[:, None] / 127
 
     folder = tmp_path / "model"
-    settings = {"quant_method": "fp8", "weight_block_size": [64, 64]}
-    if layout != "block":
-        settings = compressed_settings(8, -1, "float-quantized", "float")
-    check(folder, save_prequantised(folder, settings, make))
-    if layout == "block":
-        loss = next(loss for loss in exported(folder, tmp_path).losses if loss.stored_type == "FP8")
-        assert loss.format == "int8"
-        assert 0 < loss.relative_error < 0.02
+    settings = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    check(folder, save_prequantised(folder, settings, make), "int8", 5e-4)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_nf4(nested: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
-    rng = np.random.default_rng(7)
+def test_gptq_with_other_bits_for_some_matrices(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
 
-    def make(_name: str, weight: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
-        codes = rng.integers(0, 16, weight.size, dtype=np.uint8)
-        largest = rng.uniform(0.1, 0.3, weight.size // 64).astype(np.float32)
-        state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": list(weight.shape)}
-        tensors = {
-            "weight": torch.from_numpy((codes[0::2] << 4) | codes[1::2])[:, None],
-            "weight.quant_map": torch.from_numpy(NF4_LEVELS.copy()),
-        }
-        if nested:
-            levels = np.linspace(-1, 1, 256, dtype=np.float32)
-            inner = rng.integers(0, 256, largest.size, dtype=np.uint8)
-            outer = rng.uniform(0.05, 0.1, -(-largest.size // 256)).astype(np.float32)
-            largest = levels[inner] * outer.repeat(256)[: largest.size] + np.float32(0.2)
-            tensors |= {
-                "weight.absmax": torch.from_numpy(inner),
-                "weight.nested_absmax": torch.from_numpy(outer),
-                "weight.nested_quant_map": torch.from_numpy(levels),
-            }
-            state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.2}
-        else:
-            tensors["weight.absmax"] = torch.from_numpy(largest)
-        packed_state = np.frombuffer(json.dumps(state).encode(), np.uint8).copy()
-        tensors["weight.quant_state.bitsandbytes__nf4"] = torch.from_numpy(packed_state)
-        return tensors, (NF4_LEVELS[codes] * largest.repeat(64)).reshape(weight.shape)
+    def make(name: str, weight: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+        bits = 8 if "down_proj" in name else 4
+        made = random_codes(rng, *weight.shape, bits=bits, group=64, symmetric=True, ordered=True)
+        return gptq(made, bits), made.values()
 
     folder = tmp_path / "model"
-    settings = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
-    check(folder, save_prequantised(folder, settings, make))
-    if nested:
-        loss = next(loss for loss in exported(folder, tmp_path).losses if loss.stored_type == "NF4")
-        assert loss.format == "int8"
-        assert 0 < loss.relative_error < 0.01
+    settings = {**GPTQ, "bits": 4, "group_size": 64, "dynamic": {r"+:.*down_proj.*": {"bits": 8}}}
+    check(folder, save_prequantised(folder, settings, make), "int8")
+
+
+def test_compressed_groups_of_their_own_layouts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+
+    def make(name: str, weight: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+        bits = 8 if "down_proj" in name else 4
+        made = random_codes(rng, *weight.shape, bits=bits, group=64, symmetric=True, ordered=True)
+        return compressed(made, bits), made.values()
+
+    folder = tmp_path / "model"
+    settings = compressed_settings(4, 64, "mixed-precision")
+    groups = [{**settings["config_groups"]["group_0"], "format": "pack-quantized"}, {"weights": None, "targets": []}]
+    settings["config_groups"] = {f"group_{index}": group for index, group in enumerate(groups)}
+    check(folder, save_prequantised(folder, settings, make), "int8")
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_zero_points_as_older_versions_wrote_them(symmetric: bool, tmp_path: Path) -> None:  # noqa: FBT001 - of the test
+    def pack(made: Any, bits: int) -> dict[str, torch.Tensor]:
+        zeros = torch.from_numpy((made.zeros - 8).astype(np.int8))
+        return compressed(made, bits) | {"weight_zero_point": zeros}
+
+    folder = tmp_path / "model"
+    check(folder, published(folder, compressed_settings(4, 64), pack, bits=4, group=64, symmetric=symmetric))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"quant_method": "aqlm"}, "quant_method 'aqlm'; known are gptq, awq"),
-        ({**GPTQ, "bits": 3, "group_size": 64}, "bits 3; known are 4 and 8"),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, "data_type 'mx_fp'; known are int"),
+        (
+            {**GPTQ, "quant_method": "auto-round", "bits": 4, "packing_format": "x"},
+            "packing_format 'x'; known are auto",
+        ),
+        ({"quant_method": "intel/auto-round", "bits": 4, "backend": "auto_round:exllamav2"}, "backend 'auto_round:exl"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo 'W4A8_AWQ'; known are FP8, NVFP4"),
+        ({**GPTQ, "bits": 3, "group_size": 64}, "bits 3; known are 4, 8"),
         ({**GPTQ, "bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format 'marlin'"),
         ({**AWQ, "version": "gemv"}, "version 'gemv'; known are gemm"),
+        ({"quant_method": "awq", "bits": 4, "checkpoint_format": "gemv"}, "checkpoint_format 'gemv'; known are gemm"),
         (compressed_settings(4, 64, "marlin-24"), "format 'marlin-24'"),
-        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups '0 groups'"),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bnb_4bit_quant_type 'int8'; known are nf4"),
+        (compressed_settings(4, 64, "int-quantized"), "num_bits 4; known are 8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, r"config_groups \[\]"),
+        (
+            {**compressed_settings(4, 64), "transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}},
+            "transform_config 'R1'; known are models without rotations",
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bnb_4bit_quant_type 'fp4'; known are nf4"),
     ],
 )
 def test_other_layouts_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -218,7 +210,11 @@ def test_other_layouts_are_refused(settings: dict[str, Any], message: str, tmp_p
     [
         ("scales", lambda scales: scales.fill_(float("nan")), "down_proj.weight: a scale is not a finite number"),
         ("scales", lambda scales: scales[:, 1:].clone(), "down_proj.weight: codes .* do not fit together"),
+        ("scales", lambda scales: scales * 0, "all its scales are 0"),
         ("g_idx", lambda index: index + 9, "do not fit together"),
+        ("g_idx", lambda index: index - 1, "do not fit together"),
+        ("g_idx", lambda index: index[1:], "do not fit together"),
+        ("qweight", lambda weight: weight.float(), "qweight is float32 .*, which must be integers with 2 axes"),
         ("qzeros", None, r"has no tensor model\.layers\.1\.mlp\.down_proj\.qzeros"),
     ],
 )
