@@ -40,6 +40,7 @@ _ORIGINS = tuple(Origin)
 _ORT_VERSION_BYTES = 64
 _FLAGS = ("has_draft", "has_head", "lossy", "is_calibrated")
 _PATHS = ("ort_library", "calibration_folder", "lookup_store")
+_INT4_BLOCK = 32  # weights that share a scale
 _ECHO_CAPACITY = 64  # the engine takes fewer rows a pass if its own limit is lower
 
 
@@ -101,6 +102,22 @@ def cuda_info(device_index: int, *, measure: bool, ort_library: str | None = Non
     values = {field.name: getattr(info, field.name) for field in fields(CudaInfo)}
     values |= {name: _text(values[name]) for name in ("name", "architectures")}
     return CudaInfo(**(values | {"has_provider_kernels": bool(values["has_provider_kernels"])}))
+
+
+def fit_int4_scales(blocks: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale of least squared error of each block: [..., 32] -> [...], among those that the candidates lead to.
+
+    Raises:
+        InvalidArgumentError: blocks that are not of 32 weights.
+    """
+    if blocks.shape[-1] != _INT4_BLOCK:
+        raise InvalidArgumentError(f"blocks are {blocks.shape}, the last axis must be {_INT4_BLOCK}")
+    scales = np.empty(blocks.shape[:-1], dtype=np.float32)
+    blocks_view = ffi.from_buffer("float[]", np.ascontiguousarray(blocks, dtype=np.float32))
+    candidates_view = ffi.from_buffer("float[]", candidates)
+    scales_view = ffi.from_buffer("float[]", scales, require_writable=True)
+    check(lib.pf_fit_int4_scales(blocks_view, scales.size, candidates_view, len(candidates), scales_view))
+    return scales
 
 
 def engine_open(bundle: str, options: EngineOptions) -> EngineHandle:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from pilotfish.runtime.manifest import DraftTrial
 
+    from .begun_bundle import BegunBundle
     from .draft_choice import Vocabularies
     from .draft_speed import Agreements
     from .draft_trials import Answer
     from .draft_vocabulary import DraftVocabulary
     from .load import Checkpoint
-    from .manifest import ModelEntry
     from .model_export import ExportedModel, TracedModel
     from .options import ExportOptions
     from .progress import Progress
@@ -64,29 +64,25 @@ def all_vocabularies(tokenizer: TokenizerInfo, text: Path | None, limit: int) ->
 
 def export_draft(
     checkpoint: Checkpoint,
-    target: ExportedModel,
-    target_entry: ModelEntry,
-    tokenizer: TokenizerInfo,
-    folder: Path,
-    *,
+    bundle: BegunBundle,
     vocabularies: Vocabularies,
-    options: ExportOptions,
-    progress: Progress,
 ) -> tuple[ExportedModel, tuple[DraftTrial, ...]]:
     """Writes draft.onnx and draft.bin beside the target's files; also what was tried, if there was a choice.
 
     Raises:
         CheckpointError, UnsupportedModelError, OptionError, ParityError: see `errors`.
     """
-    traced = trace_model("draft", checkpoint, progress)
-    maker = _Maker(checkpoint, traced, target, target_entry, tokenizer, folder, options, progress)
-    choice = choose(maker, options.draft, vocabularies, [FAST_FORMATS])
-    reasons = {part: REASON for part in PARTS if choice.is_chosen(part, options.draft)}
+    asked = bundle.options.draft
+    traced = trace_model("draft", checkpoint, bundle.progress)
+    choice = choose(_Maker(checkpoint, traced, bundle), asked, vocabularies, [FAST_FORMATS])
+    reasons = {part: REASON for part in PARTS if choice.is_chosen(part, asked)}
     formats = (
         replace(item, warning=None, reason=reasons.get(item.part, item.reason)) for item in choice.written.formats
     )
     draft = replace(choice.written, formats=tuple(formats))
-    return compared(draft, tokenizer, options, progress) if options.parity else draft, choice.trials
+    if bundle.options.parity:
+        draft = compared(draft, bundle.tokenizer, bundle.options, bundle.progress)
+    return draft, choice.trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +91,14 @@ class _Maker:
 
     checkpoint: Checkpoint
     traced: TracedModel
-    target: ExportedModel
-    target_entry: ModelEntry
-    tokenizer: TokenizerInfo
-    folder: Path
-    options: ExportOptions
-    progress: Progress
+    bundle: BegunBundle
     answers: list[Answer] = field(default_factory=list)  # of the target, once it was asked
     knows_fewer_ids: bool = True
+
+    @property
+    def progress(self) -> Progress:
+        """The bundle's."""
+        return self.bundle.progress
 
     @property
     def id(self) -> str:
@@ -111,12 +107,12 @@ class _Maker:
 
     def write(self, formats: FormatChoice, vocabulary: DraftVocabulary | None) -> ExportedModel:
         """Writes the draft, in the place of one that was there."""
-        options = replace(self.options, draft=formats, parity=False)
+        options = replace(self.bundle.options, draft=formats, parity=False)
         return export_model(
             "draft",
             self.checkpoint,
-            self.tokenizer,
-            self.folder,
+            self.bundle.tokenizer,
+            self.bundle.folder,
             vocabulary=vocabulary,
             traced=self.traced,
             options=options,
@@ -125,10 +121,11 @@ class _Maker:
 
     def measure(self, written: ExportedModel, vocabularies: Sequence[DraftVocabulary | None]) -> list[Agreements]:
         """What the draft guesses of the answers, which the target gives where there are none yet."""
-        models = {"target": self.target_entry, "draft": model_entry(written, self.options)}
-        write_manifest(self.folder, self.tokenizer, models, None)
+        folder = self.bundle.folder
+        models = {"target": self.bundle.target_entry, "draft": model_entry(written, self.bundle.options)}
+        write_manifest(folder, self.bundle.tokenizer, models, None)
         self.progress.stage("try draft", len(PROMPTS) + 1 if not self.answers else len(self.answers))
-        with open_bundle(self.folder, min(model.max_positions for model in models.values()), "draft", _PINS) as engine:
+        with open_bundle(folder, min(model.max_positions for model in models.values()), "draft", _PINS) as engine:
             if not self.answers:
                 self.answers.extend(answer_prompts(engine, self.progress))
             if not self.answers:
@@ -147,7 +144,7 @@ class _Maker:
         weights = written.plan.weights
         num_logits = weights.get("lm_head", weights["embedding"]).out_features
         scored = num_logits if vocabulary is None else len(vocabulary.ids)
-        step = pass_bytes(written.graph, weights, formats, scored) / target_bytes(self.target)
+        step = pass_bytes(written.graph, weights, formats, scored) / target_bytes(self.bundle.target)
         stored = {decision.part: "+".join(name for name, _ in decision.shares) for decision in written.formats}
         linear, embedding, lm_head = (getattr(formats, part) or stored[part] for part in PARTS)
         return trial((linear, embedding, lm_head), scored, lambda chain: chain * step, guesses)

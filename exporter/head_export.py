@@ -17,16 +17,13 @@ from .options import PARTS, SMALLER_HEAD_FORMATS, FormatChoice
 from .parity import parity_ids
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from .begun_bundle import BegunBundle
     from .draft_choice import Choice, Vocabularies
     from .head_maker import WrittenHead
     from .heads import HeadCheckpoint
-    from .manifest import HeadEntry, ModelEntry
-    from .model_export import ExportedModel
+    from .manifest import HeadEntry
     from .options import ExportOptions
     from .parity import Parity
-    from .progress import Progress
     from .tokenizer import TokenizerInfo
 
 
@@ -71,14 +68,8 @@ def head_vocabularies(
 
 def export_head(
     checkpoint: HeadCheckpoint,
-    target: ExportedModel,
-    target_entry: ModelEntry,
-    tokenizer: TokenizerInfo,
-    folder: Path,
-    *,
+    bundle: BegunBundle,
     vocabularies: Vocabularies,
-    options: ExportOptions,
-    progress: Progress,
 ) -> tuple[HeadEntry, HeadSummary]:
     """Writes head.bin and one head.{role}.onnx a graph into `folder`, in the format that promises most.
 
@@ -87,12 +78,11 @@ def export_head(
         OptionError: a head that has to be tried and cannot be tried here.
         ParityError: its graphs differ from torch.
     """
-    parts = target_parts(target, tokenizer.size)
-    own = without_copies(checkpoint, parts)
-    maker = HeadMaker(own, parts, target, target_entry, tokenizer, folder, options, progress)
-    asked = FormatChoice(*(options.head_format for _ in PARTS))
+    parts = target_parts(bundle.target, bundle.tokenizer.size)
+    maker = HeadMaker(without_copies(checkpoint, parts), parts, bundle)
+    asked = FormatChoice(*(bundle.options.head_format for _ in PARTS))
     choice = choose(maker, asked, vocabularies, SMALLER_HEAD_FORMATS)
-    parity = _compared(choice.written, maker) if options.parity else None
+    parity = _compared(choice.written, maker) if bundle.options.parity else None
     entry = replace(
         maker.entry(choice.written, choice.vocabulary),
         parity={} if parity is None else asdict(parity),
@@ -102,7 +92,8 @@ def export_head(
 
 
 def _compared(head: WrittenHead, maker: HeadMaker) -> Parity:
-    options, target, progress = maker.options, maker.target, maker.progress
+    bundle = maker.bundle
+    options, target, progress = bundle.options, bundle.target, bundle.progress
     progress.stage("compare head with torch", NUM_STEPS)
     return check_head_parity(
         head.model,
@@ -110,8 +101,8 @@ def _compared(head: WrittenHead, maker: HeadMaker) -> Parity:
         head.target,
         target,
         {head.weights_path: head.own, target.weights_path: head.shared},
-        folder=maker.folder,
-        ids=parity_ids(maker.tokenizer.json_text, min(options.parity_tokens, target.max_positions)),
+        folder=bundle.folder,
+        ids=parity_ids(bundle.tokenizer.json_text, min(options.parity_tokens, target.max_positions)),
         cache_dtype=options.cache_dtype,
         advance=progress.advance,
     )

@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
     from pilotfish.runtime.manifest import DraftTrial
 
+    from .begun_bundle import BegunBundle
     from .draft_speed import Agreements
     from .draft_vocabulary import DraftVocabulary
     from .heads import HeadModel
-    from .manifest import FileEntry, ModelEntry
+    from .manifest import FileEntry
     from .model_export import ExportedModel
-    from .options import ExportOptions
     from .passes import Vector
     from .progress import Progress
-    from .tokenizer import TokenizerInfo
     from .weights_file import StoredTensor
 
 _CHAIN = 3  # tokens that a round drafts where a head is tried; shorter and longer ones promise nearly as much
@@ -60,13 +59,13 @@ class HeadMaker:
 
     checkpoint: HeadCheckpoint  # without what the target has too
     parts: TargetParts
-    target: ExportedModel
-    target_entry: ModelEntry
-    tokenizer: TokenizerInfo
-    folder: Path
-    options: ExportOptions
-    progress: Progress
+    bundle: BegunBundle
     knows_fewer_ids: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        """The bundle's."""
+        return self.bundle.progress
 
     @property
     def id(self) -> str:
@@ -75,19 +74,20 @@ class HeadMaker:
 
     def write(self, formats: FormatChoice, vocabulary: DraftVocabulary | None) -> WrittenHead:
         """Writes head.bin and one head.{role}.onnx a graph, in the place of those that were there."""
-        target, parts = self.target, replace(self.parts, lm_head_format=formats.lm_head or self.parts.lm_head_format)
+        bundle, target = self.bundle, self.bundle.target
+        parts = replace(self.parts, lm_head_format=formats.lm_head or self.parts.lm_head_format)
         format_name = formats.linear or DEFAULT_HEAD_FORMAT
-        cache = CacheOptions(target.max_positions, self.options.cache_dtype)
+        cache = CacheOptions(target.max_positions, bundle.options.cache_dtype)
         logit_ids = None if vocabulary is None else vocabulary.ids
         head = build_head(self.checkpoint, parts, format_name, cache, logit_ids=logit_ids)
-        plan, weights_path = head.plan, self.folder / "head.bin"
+        plan, weights_path = head.plan, bundle.folder / "head.bin"
         self.progress.stage("quantise and pack head", len(plan.weights) + len(plan.vectors) + len(head.tables))
         found = shared_tensors(head, target)
         own = write_weights(plan, head.source, head.tables, weights_path, self.progress, elsewhere=found)
         shared = tuple(replace(tensor, name=name) for name, tensor in found.items())
         graphs = {}
         for role, (model, graph_plan) in head.graphs.items():
-            path = self.folder / f"head.{role}.onnx"
+            path = bundle.folder / f"head.{role}.onnx"
             files = {weights_path.name: own, target.weights_path.name: shared}
             used = {file: [item for item in stored if item.name in graph_plan.values] for file, stored in files.items()}
             write_graph(model, graph_plan, used, path)
@@ -97,12 +97,12 @@ class HeadMaker:
 
     def measure(self, written: WrittenHead, vocabularies: Sequence[DraftVocabulary | None]) -> list[Agreements]:
         """What the head guesses of the answers that it and the target generate."""
-        write_manifest(
-            self.folder, self.tokenizer, {"target": self.target_entry}, self.entry(written, vocabularies[-1])
-        )
+        bundle = self.bundle
+        entry = self.entry(written, vocabularies[-1])
+        write_manifest(bundle.folder, bundle.tokenizer, {"target": bundle.target_entry}, entry)
         chain = min(_CHAIN, written.model.num_predictions or _CHAIN)
         self.progress.stage("try head", 1)
-        with open_bundle(self.folder, self.target_entry.max_positions, "head", _PINS) as engine:
+        with open_bundle(bundle.folder, bundle.target_entry.max_positions, "head", _PINS) as engine:
             found = guesses_of_head(engine, chain, vocabularies, self.progress)
         return [{chain: accepted} for accepted in found]
 
@@ -117,7 +117,7 @@ class HeadMaker:
         model = written.model
         scored = model.num_logits if vocabulary is None else len(vocabulary.ids)
         passes = {
-            role: pass_bytes(graph.graph, model.plan.weights, formats, scored) / target_bytes(self.target)
+            role: pass_bytes(graph.graph, model.plan.weights, formats, scored) / target_bytes(self.bundle.target)
             for role, (graph, _) in model.graphs.items()
         }
         stored = {weight.part: weight.format for weight in model.plan.weights.values()}
@@ -134,7 +134,7 @@ class HeadMaker:
         if model.cache is not None:
             names = ("num_heads", "num_kv_heads", "head_dim", "max_positions")
             shape = {name: getattr(model.cache, name) for name in names}
-            cache = HeadCacheEntry(**shape, cache_dtype=self.options.cache_dtype)
+            cache = HeadCacheEntry(**shape, cache_dtype=self.bundle.options.cache_dtype)
         is_prefix = vocabulary is not None and vocabulary.is_prefix
         return HeadEntry(
             kind=model.kind,

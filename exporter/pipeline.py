@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .adapters import with_adapters
+from .begun_bundle import BegunBundle
 from .border import only_own_errors
 from .bundle import TOKENIZER
 from .calibration import CalibrationText, read_windows
@@ -155,30 +156,13 @@ def _write(
         progress=progress,
     )
     exported, entries = {"target": target}, {"target": model_entry(target, options)}
+    bundle = BegunBundle(target, entries["target"], tokenizer, folder, options, progress)
     if "draft" in parts.models:
-        draft, trials = export_draft(
-            parts.models["draft"],
-            target,
-            entries["target"],
-            tokenizer,
-            folder,
-            vocabularies=parts.vocabularies["draft"],
-            options=options,
-            progress=progress,
-        )
+        draft, trials = export_draft(parts.models["draft"], bundle, parts.vocabularies["draft"])
         exported["draft"], entries["draft"] = draft, replace(model_entry(draft, options), trials=trials)
     head_entry = head_summary = None
     if parts.head is not None:
-        head_entry, head_summary = export_head(
-            parts.head,
-            target,
-            entries["target"],
-            tokenizer,
-            folder,
-            vocabularies=parts.vocabularies["head"],
-            options=options,
-            progress=progress,
-        )
+        head_entry, head_summary = export_head(parts.head, bundle, parts.vocabularies["head"])
     progress.stage("write manifest", 1)
     manifest = write_manifest(folder, tokenizer, entries, head_entry)
     _remove_journals(folder, manifest)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pilotfish.bindings.calls import fit_int4_scales
+
 from .contract import BLOCK_COLUMNS
 from .strips import in_strips
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Candidates of the int4 scale search: fractions of the range that the extreme value is mapped to.
-_SHRINK = np.linspace(0.72, 1.08, 13, dtype=np.float32)
+# Candidates of the int4 scale search: fractions of the extreme value, which map it near -8.
+_CANDIDATES = np.linspace(0.72, 1.08, 13, dtype=np.float32) / np.float32(-8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +86,8 @@ def _int8(blocks: Array) -> tuple[Array, Array, None]:
 
 def _int4(blocks: Array) -> tuple[Array, Array, None]:
     """Least squared error over scales that put the extreme value near -8 (the sign of the scale follows it)."""
-    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
-    best_scale = np.zeros_like(extreme)
-    best_gain = np.full_like(extreme, -1.0)
+    scale = fit_int4_scales(blocks, _CANDIDATES).astype(np.float16)
     codes = np.empty_like(blocks)
-    for shrink in _SHRINK:
-        _int4_codes(blocks, extreme * (shrink / -8), out=codes)
-        # With codes q, the best scale is <w, q> / <q, q> and removes <w, q>^2 / <q, q> of the squared error.
-        overlap = np.einsum("rbk,rbk->rb", blocks, codes)
-        norm = np.einsum("rbk,rbk->rb", codes, codes)
-        fitted = np.divide(overlap, norm, out=np.zeros_like(norm), where=norm > 0)
-        better = overlap * fitted > best_gain
-        best_gain = np.where(better, overlap * fitted, best_gain)
-        best_scale = np.where(better, fitted, best_scale)
-    scale = best_scale.astype(np.float16)
     _int4_codes(blocks, scale, out=codes)
     return codes.astype(np.int8), scale, None
 

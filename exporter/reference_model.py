@@ -11,7 +11,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from . import own_alibi
 from .buffers import Buffers
-from .packing import separate, unpack
+from .packing import separate, sides, unpack
 from .passes import PackedWeight, Plan
 from .trace import computed_buffers, first_names, new_model
 
@@ -160,7 +160,10 @@ class StoredWeights:
             raise KeyError(parameter)
         rows = self._matrix(item) if isinstance(item, PackedWeight) else self._bytes(item.name).view(np.float32)
         if item.interleaved and item.is_plain:
-            return separate(rows)[item.sources.index(parameter)]
+            side = sides(rows)[:, item.sources.index(parameter)]
+            found = self._buffers.empty((rows.shape[0] // 2, *rows.shape[1:]))
+            found.reshape(side.shape)[...] = side
+            return found
         if item.interleaved:
             rows = np.concatenate(separate(rows))
         is_trimmed = item.rows is not None and item.rows == self._plan.logit_ids

@@ -1,7 +1,7 @@
-"""Blocks of GGUF whose integers one of pilotfish's formats holds as they are.
+"""Blocks of GGUF: their values, and their integers where one of pilotfish's formats holds them as they are.
 
-Where a block's scale is a product of two numbers (Q4_K, IQ4_XS), the product is rounded to f16: 0.03 % at most. All
-other kinds are kept bit for bit.
+Where a block's scale is a product of two numbers (Q4_K, IQ4_XS), a format has the product in f16, rounded by 0.03 % at
+most. All other kinds are kept bit for bit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,21 @@ _MXFP4_BIAS = 128  # of the exponent, with the halves
 Parts = tuple[Array, Array, "Array | None"]  # codes [rows, blocks of 32, 32], scales and offsets [rows, blocks]
 
 
+def fill_values(rows: Array, kind: gguf.GGMLQuantizationType, values: Array) -> None:
+    """Bytes of rows, u8 [rows, bytes], as what they stand for, f32 [rows, columns]; some kinds by the gguf package."""
+    decode = _DECODE.get(kind.name)
+    if decode is None:
+        row = rows.reshape(1, -1)  # one for the package, which works on few rows at a time
+        values[...] = gguf.dequantize(row, kind).reshape(values.shape)
+        return
+    codes, scale, offset = decode(_blocks(rows, kind))
+    blocks = values.reshape(codes.shape)
+    blocks[...] = codes
+    blocks *= scale.astype(np.float32)[..., None]
+    if offset is not None:
+        blocks += offset.astype(np.float32)[..., None]
+
+
 def keeps_integers(kind: str, format_name: str) -> bool:
     """Whether blocks of a kind, by GGUF's name, are taken over into a format without being quantised anew."""
     return (kind, format_name) in _UNPACK
@@ -37,12 +52,19 @@ def unpack_blocks(rows: Array, kind: str, format_name: str) -> Quantised | None:
     unpack = _UNPACK.get((kind, format_name))
     if unpack is None:
         return None
-    codes, scale, offset = unpack(rows.reshape(len(rows), -1, gguf.GGML_QUANT_SIZES[getattr(_Type, kind)][1]))
+    codes, wide_scale, wide_offset = unpack(_blocks(rows, getattr(_Type, kind)))
+    scale = wide_scale.astype(np.float16)
+    offset = None if wide_offset is None else wide_offset.astype(np.float16)
     if not (np.isfinite(scale).all() and (format_name != "int8" or codes.min(initial=0) >= _LEAST_INT8)):
         return None  # outside the format; quantised anew
     shape = (len(rows), -1)
     flat = None if offset is None else offset.reshape(shape)
     return Quantised(np.ascontiguousarray(codes.reshape(shape), np.int8), scale.reshape(shape), flat)
+
+
+def _blocks(rows: Array, kind: gguf.GGMLQuantizationType) -> Array:
+    """U8 [rows, blocks, bytes]."""
+    return rows.reshape(len(rows), -1, gguf.GGML_QUANT_SIZES[kind][1])
 
 
 def _half(blocks: Array, start: int) -> Array:
@@ -96,7 +118,7 @@ def _iq4_xs(blocks: Array) -> Parts:
     low = blocks[:, :, 4 + index // 2] >> (4 * (index % 2)).astype(np.uint8)
     factors = ((low & 15) | ((high & 3) << 4)).astype(np.float32) - 32
     codes = _IQ4_VALUES[_nibbles(blocks[:, :, 8:].reshape(*shape, 16))]
-    return codes, (_half(blocks, 0)[..., None].astype(np.float32) * factors).astype(np.float16), None
+    return codes, _half(blocks, 0)[..., None].astype(np.float32) * factors, None
 
 
 def _q4_k(blocks: Array) -> Parts:
@@ -105,7 +127,7 @@ def _q4_k(blocks: Array) -> Parts:
     codes = np.stack([data & 15, data >> 4], axis=3).reshape(*blocks.shape[:2], _SUB_BLOCKS, 32)
     scale = _half(blocks, 0)[..., None].astype(np.float32) * scales
     offset = _half(blocks, 2)[..., None].astype(np.float32) * -offsets
-    return codes, scale.astype(np.float16), offset.astype(np.float16)
+    return codes, scale, offset
 
 
 def _k_scales(packed: Array) -> tuple[Array, Array]:
@@ -127,4 +149,13 @@ _UNPACK: dict[tuple[str, str], Callable[[Array], Parts]] = {
     ("IQ4_NL", "int8"): _iq4_nl,
     ("IQ4_XS", "int8"): _iq4_xs,
     ("MXFP4", "int8"): _mxfp4,
+}
+_DECODE: dict[str, Callable[[Array], Parts]] = {
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q4_K": _q4_k,
+    "Q5_0": _q5_0,
+    "Q8_0": _q8_0,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
 }

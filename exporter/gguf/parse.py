@@ -15,6 +15,8 @@ from pilotfish.exporter.buffers import Buffers
 from pilotfish.exporter.errors import CheckpointError, ExportError, UnsupportedModelError, in_one_line
 from pilotfish.exporter.strips import fill_in_strips
 
+from .blocks import fill_values
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -59,8 +61,7 @@ class GgufTensor:
         found = (buffers or Buffers()).empty((self.num_rows, self.shape[-1]))
 
         def strip(start: int, end: int) -> None:
-            row = self.rows(start, end).reshape(1, -1)  # one for the package, which works on few rows at a time
-            found[start:end] = gguf.dequantize(row, self.type).reshape(end - start, -1)
+            fill_values(self.rows(start, end), self.type, found[start:end])
 
         fill_in_strips(strip, *found.shape)
         return found.reshape(self.shape)

@@ -464,6 +464,12 @@ PF_API pf_status pf_request_get_stats(const pf_request* request, pf_stats* stats
 /* About the last round. */
 PF_API pf_status pf_request_get_decision(const pf_request* request, pf_decision* decision_out);
 PF_API void pf_request_close(pf_request* request);
+
+/* For exporters: the scale of each "int4" block of 32 weights. With each candidate, a fraction of the block's value
+ * that is furthest from 0, the weights are rounded to -8 .. 7; of the scales that fit these integers best, scales_out,
+ * [num_blocks], gets the one of least squared error. Any thread. */
+PF_API pf_status pf_fit_int4_scales(const float* blocks, size_t num_blocks, const float* candidates,
+                                    size_t num_candidates, float* scales_out);
 /* cdef:end */
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "instruction_set.h"
+#include "int4_scales.h"
 #include "model/provider_kernels.h"
 #include "pilotfish.h"
 #include "round/round.h"
@@ -285,3 +286,14 @@ pf_status pf_request_stop(pf_request* request, size_t num_tokens) {
 }
 
 void pf_request_close(pf_request* request) { delete request; }
+
+pf_status pf_fit_int4_scales(const float* blocks, size_t num_blocks, const float* candidates, size_t num_candidates,
+                             float* scales_out) {
+  return guard([&] {
+    require(blocks, "blocks");
+    require(candidates, "candidates");
+    require(scales_out, "scales_out");
+    constexpr size_t kColumns = 32;
+    pilotfish::fit_int4_scales({blocks, num_blocks * kColumns}, {candidates, num_candidates}, {scales_out, num_blocks});
+  });
+}

@@ -8,7 +8,7 @@ import pytest
 from tiny_gguf import Type
 
 from pilotfish.exporter.formats import keeps
-from pilotfish.exporter.gguf.blocks import keeps_integers, unpack_blocks
+from pilotfish.exporter.gguf.blocks import fill_values, keeps_integers, unpack_blocks
 
 ROWS, COLUMNS = 24, 512
 KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4")
@@ -44,6 +44,14 @@ def test_a_kept_block_means_what_it_meant(kind: str, format_name: str) -> None:
         error = np.abs(found.dequantise() - expected).max() / np.abs(expected).max()
         assert error <= (5e-4 if kind in ROUNDED_SCALES else 0.0)
         assert found.codes.min() >= (0 if format_name == "int4_asym" else -127)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_have_the_packages_bits(kind: str) -> None:
+    data = random_blocks(kind)
+    found = np.empty((ROWS, COLUMNS), np.float32)
+    fill_values(data, Type[kind], found)
+    np.testing.assert_array_equal(found, gguf.dequantize(data, Type[kind]))
 
 
 def test_every_kind_is_kept_by_some_format() -> None:
