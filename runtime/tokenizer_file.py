@@ -2,7 +2,8 @@
 
 The library's own reader takes 0.1 s for the 49,152 tokens and 48,900 merges of SmolLM2: it guesses the kind of model by
 trying each. Where the file says that the model is byte-pair encoding, the vocabulary goes to the library as Python
-objects, in a quarter of the time, and its reader sees the rest of the file alone. Both make the same tokenizer.
+objects, in a quarter of the time, and its reader sees the rest of the file alone. Both make the same tokenizer. Strings
+that a vocabulary has are not kept twice: weights are read at the same time, and the process's peak is of both.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ _VERSION_LINE = "#version"
 
 
 def tokenizer_of(text: bytes, content: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a file's bytes, which parse to ``content``; what the library raises where it is none."""
+    """The tokenizer of a file's bytes, which parse to ``content``; what the library raises where it is none.
+
+    The vocabulary and the merges are taken out of ``content``.
+    """
     try:
         parts = _byte_pair_parts(content)
-    except (AttributeError, ValueError, TypeError, OverflowError):  # the library's own reader says what is wrong
+    except (AttributeError, LookupError, ValueError, TypeError, OverflowError):  # the library's own reader says which
         parts = None
     if parts is None:
         return Tokenizer.from_buffer(text)
@@ -41,10 +45,11 @@ def _byte_pair_parts(content: dict[str, Any]) -> tuple[Tokenizer, BPE, list[Adde
     if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(added, list):
         return None
     options = {name: value for name, value in model.items() if name not in _NEEDED}
-    vocabulary, merges = model.get("vocab"), _pairs(model.get("merges"))
-    if merges is None or not all(_is_known(name, value) for name, value in options.items()):
-        return None
+    vocabulary = model.pop("vocab", None)
     if not isinstance(vocabulary, dict) or set(map(type, vocabulary.values())) != {int}:
+        return None
+    merges = _pairs(model.pop("merges", None), vocabulary)
+    if merges is None or not all(_is_known(name, value) for name, value in options.items()):
         return None
     tokens = [token for token in map(_added_token, added) if token is not None]
     if len(tokens) < len(added):
@@ -63,14 +68,17 @@ def _is_known(name: str, value: object) -> bool:
     return value is None if name == _DROPOUT else name in _TEXTS and (value is None or isinstance(value, str))
 
 
-def _pairs(merges: Any) -> list[tuple[str, str]] | None:
-    """Merges as pairs, which older files have as lines of two words."""
+def _pairs(merges: Any, vocabulary: dict[str, int]) -> list[tuple[str, str]] | None:
+    """Merges as pairs of the vocabulary's own strings; older files have lines of two words."""
     kinds = set(map(type, merges)) if isinstance(merges, list) else set()
     if kinds == {str}:
         merges = [line.split(" ") for line in merges if not line.startswith(_VERSION_LINE)]
     elif kinds != {list}:
         return None
-    return [(left, right) for left, right in merges] if set(map(len, merges)) <= {2} else None
+    if not set(map(len, merges)) <= {2}:
+        return None
+    own = dict(zip(vocabulary, vocabulary, strict=True))
+    return [(own[left], own[right]) for left, right in merges]
 
 
 def _added_token(token: Any) -> AddedToken | None:

@@ -9,7 +9,7 @@
 namespace pilotfish {
 namespace {
 
-using Source = RowOperand::Source;
+using OperandSource = RowOperand::Source;
 
 constexpr bool is_elementwise(RowStepKind kind) noexcept { return kind < RowStepKind::kJoin; }
 constexpr bool is_reduction(RowStepKind kind) noexcept {
@@ -66,11 +66,11 @@ class StepReader {
     if (source == 1) {
       const int64_t bits = part[1];
       require(bits >= 0 && bits <= std::numeric_limits<uint32_t>::max(), "a number has the bits ", bits);
-      result.source = Source::kNumber;
+      result.source = OperandSource::kNumber;
       result.number = std::bit_cast<float>(static_cast<uint32_t>(bits));
     } else if (source > 1) {
       const bool is_input = source - 2 < num_inputs;
-      result.source = is_input ? Source::kInput : Source::kStep;
+      result.source = is_input ? OperandSource::kInput : OperandSource::kStep;
       result.index = static_cast<int32_t>(source - 2 - (is_input ? 0 : num_inputs));
       result.offset = bounded("an offset", part[1], 0, kMostRowColumns);
     }
@@ -84,15 +84,16 @@ class StepReader {
   void check(const RowStep& step, int number) const {
     const RowOperand& operand = step.operands[static_cast<size_t>(number)];
     const bool is_read = number < num_operands(step.kind);
-    require(is_read == (operand.source != Source::kNone), "it has ", is_read ? "too few" : "too many", " operands");
-    if (operand.source != Source::kInput && operand.source != Source::kStep) return;
+    require(is_read == (operand.source != OperandSource::kNone), "it has ", is_read ? "too few" : "too many",
+            " operands");
+    if (operand.source != OperandSource::kInput && operand.source != OperandSource::kStep) return;
     std::array<int32_t, 3> dims = step.dims;
     if (step.kind == RowStepKind::kJoin) dims[2] = number == 0 ? step.num_first : step.dims[2] - step.num_first;
     int64_t last = operand.offset;
     for (size_t axis = 0; axis < 3; ++axis) last += int64_t{dims[axis] - 1} * operand.strides[axis];
     const auto index = static_cast<size_t>(operand.index);
     const int64_t width =
-        operand.source == Source::kInput ? program_.input_widths[index] : program_.steps[index].width();
+        operand.source == OperandSource::kInput ? program_.input_widths[index] : program_.steps[index].width();
     require(last < width, "it reads element ", last, " of a value of ", width);
   }
 
@@ -125,7 +126,7 @@ bool is_columnwise(const RowProgram& program) noexcept {
     if (!is_elementwise(step.kind) || step.dims[0] != 1 || step.dims[1] != 1) return false;
     if (step.dims[2] != program.steps.front().dims[2]) return false;
     return std::ranges::all_of(step.operands, [&](const RowOperand& operand) {
-      if (operand.source == Source::kStep) return operand.offset == 0 && operand.strides[2] == 1;
+      if (operand.source == OperandSource::kStep) return operand.offset == 0 && operand.strides[2] == 1;
       return operand.strides[2] <= 1;
     });
   });
@@ -138,7 +139,8 @@ class Places {
   explicit Places(RowProgram& program) : program_(program), last_readers_(program.steps.size(), -1) {
     for (size_t i = 0; i < program.steps.size(); ++i) {
       for (const RowOperand& operand : program.steps[i].operands) {
-        if (operand.source == Source::kStep) last_readers_[static_cast<size_t>(operand.index)] = static_cast<int>(i);
+        if (operand.source == OperandSource::kStep)
+          last_readers_[static_cast<size_t>(operand.index)] = static_cast<int>(i);
       }
     }
   }
@@ -172,11 +174,11 @@ class Places {
     const RowStep& step = program_.steps[i];
     if (!is_elementwise(step.kind)) return -1;
     for (const RowOperand& operand : step.operands) {
-      if (operand.source != Source::kStep) continue;
+      if (operand.source != OperandSource::kStep) continue;
       const RowStep& other = program_.steps[static_cast<size_t>(operand.index)];
       const bool ends_here = last_readers_[static_cast<size_t>(operand.index)] == static_cast<int>(i);
       const bool is_same = std::ranges::all_of(step.operands, [&](const RowOperand& item) {
-        return item.source != Source::kStep || item.index != operand.index || is_identity(step, item);
+        return item.source != OperandSource::kStep || item.index != operand.index || is_identity(step, item);
       });
       if (other.output < 0 && ends_here && is_same && other.width() == step.width()) return operand.index;
     }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kInt32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
 constexpr auto kUint64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64;
-constexpr auto kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr auto kFloat32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 
 int32_t most_blocks(const ModelLimits& limits) { return num_blocks_for(limits.max_context, limits.block_size); }
 
@@ -80,7 +80,7 @@ Model::Model(const ModelEntry& entry, const ModelLimits& limits, Loaded loaded)
       tree_mask_(input("tree_mask", kUint64, buffers_.tree_mask.data(), limits.max_rows)),
       output_rows_(input("output_rows", kInt32, buffers_.output_rows.data(), limits.max_outputs)),
       logits_(*session_, "logits", RowPort::Kind::kOutput,
-              {kFloat, buffers_.bound_logits(), num_logits_, limits.max_outputs}) {
+              {kFloat32, buffers_.bound_logits(), num_logits_, limits.max_outputs}) {
   cache_.emplace(*session_, entry, limits.num_blocks, limits.block_size);
   if (limits.max_hidden > 0) {
     hidden_.emplace(*session_, entry.taps, entry.hidden_size, limits.max_hidden,

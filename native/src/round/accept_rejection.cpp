@@ -34,14 +34,14 @@ int32_t last_drawn_child(const TokenTree& tree, int32_t parent) {
 }
 
 // What a step down the tree decides.
-struct Step {
+struct Decision {
   int32_t child;  // TokenTree::kNone: the path ends here, and `id` follows it
   int32_t id;     // Accepted::kNoToken: none may
 };
 
 // Tries the children up to the last drawn one; the rest is up to a draw from what the distribution has become.
-Step decide(const Verification& verification, std::span<const Distribution> draft, const RandomStream& random,
-            const Walk& walk, Distribution& target) {
+Decision decide(const Verification& verification, std::span<const Distribution> draft, const RandomStream& random,
+                const Walk& walk, Distribution& target) {
   const TokenTree& tree = verification.tree;
   const int32_t parent = walk.at();
   const int32_t last_drawn = last_drawn_child(tree, parent);
@@ -78,11 +78,11 @@ Accepted accept_rejection(const Verification& verification, std::span<const Dist
                           const RandomStream& random, Distribution& scratch) {
   Walk walk(verification);
   for (;;) {
-    const Step step = decide(verification, draft, random, walk, scratch);
-    if (step.id == Accepted::kNoToken) return walk.end_without_token();
-    if (step.child == TokenTree::kNone) return walk.end(step.id);
-    walk.keep(step.child);
-    if (verification.chooser.ends_text(step.id)) return walk.end(step.id);
+    const Decision decision = decide(verification, draft, random, walk, scratch);
+    if (decision.id == Accepted::kNoToken) return walk.end_without_token();
+    if (decision.child == TokenTree::kNone) return walk.end(decision.id);
+    walk.keep(decision.child);
+    if (verification.chooser.ends_text(decision.id)) return walk.end(decision.id);
   }
 }
 
