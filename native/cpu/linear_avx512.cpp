@@ -4,6 +4,6 @@
 
 namespace pilotfish::avx512 {
 
-const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+const LinearKernels kLinearKernels = kThisLinearKernels;
 
 }  // namespace pilotfish::avx512

@@ -14,6 +14,6 @@ using DotInteger = DotLanes<kFormat, kRows>;
 
 namespace pilotfish::dotprod {
 
-const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+const LinearKernels kLinearKernels = kThisLinearKernels;
 
 }  // namespace pilotfish::dotprod

@@ -6,6 +6,6 @@
 
 namespace pilotfish::i8mm {
 
-const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+const LinearKernels kLinearKernels = kThisLinearKernels;
 
 }  // namespace pilotfish::i8mm

@@ -9,9 +9,11 @@
 
 namespace pilotfish {
 
+constexpr int64_t kPanelBlockBytes = kBlockColumns + 8;  // of a row
+
 constexpr size_t panel_bytes(WeightFormat format, int64_t in_features, int64_t num_rows) {
   const int64_t num_columns = ceil_div(in_features, kGroupColumns) * kGroupColumns;
-  const int64_t bytes = is_integer(format) ? num_columns / kBlockColumns * (kBlockColumns + 8) : num_columns * 4;
+  const int64_t bytes = is_integer(format) ? num_columns / kBlockColumns * kPanelBlockBytes : num_columns * 4;
   return static_cast<size_t>(bytes * num_rows);
 }
 
@@ -24,6 +26,11 @@ struct LinearKernels {
   // Output tiles [first_tile, last_tile) of y for a panel; rows holds exactly the panel's rows. A tile is 16 outputs.
   void (*multiply)(const LinearWeights& weights, const std::byte* panel, const LinearRows& rows, int64_t first_tile,
                    int64_t last_tile);
+
+  // The same for one row of an int format, whose panel has two: the row, and what its rounding to int8 has left.
+  void (*pack_refined)(const LinearWeights& weights, const float* x, std::byte* panel);
+  void (*multiply_refined)(const LinearWeights& weights, const std::byte* panel, const LinearRows& row,
+                           int64_t first_tile, int64_t last_tile);
 };
 
 namespace avx512 {

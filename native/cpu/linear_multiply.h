@@ -66,23 +66,31 @@ inline void finish_tile(const LinearWeights& weights, const LinearRows& rows, in
   }
 }
 
-inline void multiply(const LinearWeights& weights, const std::byte* panel, const LinearRows& rows, int64_t first_tile,
-                     int64_t last_tile) {
+// Parts of a row in a panel: the row alone, or also what its rounding has left, which is added.
+enum class RowParts { kOne = 1, kTwo = 2 };
+
+template <RowParts kParts>
+void multiply(const LinearWeights& weights, const std::byte* panel, const LinearRows& rows, int64_t first_tile,
+              int64_t last_tile) {
   const int64_t num_groups = ceil_div(weights.in_features, kGroupColumns);
   const size_t stride = tile_bytes(weights.format, weights.in_features);
-  const DotTile dot = select_dot(weights.format, rows.num_rows);
+  const DotTile dot = select_dot(weights.format, rows.num_rows * static_cast<int64_t>(kParts));
   const bool gated = weights.activation == Activation::kSwiglu;
   const std::byte* packed = weights.packed + static_cast<size_t>(first_tile * (gated ? 2 : 1)) * stride;
   alignas(64) float sums[kMaxPanelRows * kLanes], up_sums[kMaxPanelRows * kLanes];
-  for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-    dot(packed, num_groups, panel, sums);
+  const auto next_tile = [&](float* of_tile) {
+    dot(packed, num_groups, panel, of_tile);
+    if constexpr (kParts == RowParts::kTwo) store(of_tile, add(load(of_tile), load(of_tile + kLanes)));
     packed += stride;
-    if (gated) {
-      dot(packed, num_groups, panel, up_sums);
-      packed += stride;
-    }
+  };
+  for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+    next_tile(sums);
+    if (gated) next_tile(up_sums);
     finish_tile(weights, rows, tile, sums, up_sums);
   }
 }
+
+inline constexpr LinearKernels kThisLinearKernels = {kMaxPanelRows, pack, multiply<RowParts::kOne>, pack_refined,
+                                                     multiply<RowParts::kTwo>};
 
 }  // namespace pilotfish::PILOTFISH_SIMD

@@ -6,6 +6,6 @@
 
 namespace pilotfish::neon {
 
-const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+const LinearKernels kLinearKernels = kThisLinearKernels;
 
 }  // namespace pilotfish::neon

@@ -4,6 +4,6 @@
 
 namespace pilotfish::portable {
 
-const LinearKernels kLinearKernels = {kMaxPanelRows, pack, multiply};
+const LinearKernels kLinearKernels = kThisLinearKernels;
 
 }  // namespace pilotfish::portable

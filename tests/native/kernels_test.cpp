@@ -98,6 +98,38 @@ std::vector<float> run_linear(const LinearKernels& kernels, const LinearWeights&
   return y;
 }
 
+std::vector<float> run_refined(const LinearKernels& kernels, const LinearWeights& weights,
+                               const std::vector<float>& x) {
+  std::vector<float> y(static_cast<size_t>(weights.num_outputs()));
+  std::vector<std::byte> panel(panel_bytes(weights.format, weights.in_features, 2));
+  kernels.pack_refined(weights, x.data(), panel.data());
+  kernels.multiply_refined(weights, panel.data(), {1, x.data(), nullptr, y.data()}, 0,
+                           ceil_div(weights.num_outputs(), kTileRows));
+  return y;
+}
+
+void test_refined(const std::vector<Kernels>& others, Digest& digest) {
+  Numbers numbers;
+  constexpr int64_t kColumns = 224, kFeatures = 64;
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt4Asym, WeightFormat::kInt8}) {
+    const auto packed = make_weights(format, kFeatures, kColumns, numbers);
+    const auto norm = numbers.make(kColumns, 2);
+    auto x = numbers.make(kColumns, 1);
+    x[40] = 500;
+    const LinearWeights weights{format,  Activation::kSwiglu, kColumns, kFeatures, packed.data(),
+                                nullptr, norm.data(),         1e-5f};
+    const auto expected = run_refined(portable::kLinearKernels, weights, x);
+    digest.add(expected.data(), expected.size() * sizeof(float));
+    for (const Kernels& other : others) {
+      const auto found = run_refined(other.linear, weights, x);
+      if (std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) != 0) {
+        check::failed(__FILE__, __LINE__, instruction_set_name(other.set), ": format ", static_cast<int>(format),
+                      ", a refined row differs from portable");
+      }
+    }
+  }
+}
+
 void test_linear(const std::vector<Kernels>& others, Digest& digest) {
   Numbers numbers;
   constexpr int64_t kOutputs = 72;  // with a tile that is not full
@@ -232,6 +264,7 @@ int main() {
   const std::vector<Kernels> others = other_kernels();
   Digest digest;
   test_linear(others, digest);
+  test_refined(others, digest);
   test_attention(others, digest);
   std::printf("digest %016llx; compared:", static_cast<unsigned long long>(digest.value));
   for (const Kernels& other : others) std::printf(" %s", instruction_set_name(other.set));

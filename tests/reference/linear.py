@@ -95,6 +95,15 @@ def quantise_rows(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return (np.rint(blocks * (127 / safe)) * (largest / 127)).reshape(x.shape[0], -1)[:, : x.shape[1]]
 
 
+def refined(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is left where an uneven row, of which one block dwarfs the others, has two parts."""
+    padded = pad(rows, rows.shape[0], round_up(rows.shape[1], GROUP))
+    largest = np.abs(padded).reshape(rows.shape[0], -1, BLOCK).max(axis=2)
+    is_uneven = largest.max(axis=1) > 16 * largest.mean(axis=1)
+    quantised = quantise_rows(rows)
+    return np.where(is_uneven[:, None], quantised + quantise_rows(rows - quantised), quantised)
+
+
 def swiglu_rows(out_features: int) -> NDArray[np.int64]:
     """Row of [gate; up] that each packed row holds: tiles of 16 gate rows and 16 up rows in turn."""
     half = out_features // 2
@@ -118,7 +127,7 @@ def linear(
     if norm_weight is not None:
         rows = rms_norm(x, norm_weight, epsilon)
     if weight.format in INT_FORMATS:
-        rows = quantise_rows(rows)
+        rows = refined(rows) if swiglu else quantise_rows(rows)
     y = rows @ weight.values[: weight.rows, : weight.columns].astype(np.float64).T
     if bias is not None:
         y = y + bias
