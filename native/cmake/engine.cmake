@@ -131,6 +131,7 @@ set(pilotfish_engine_tests
   weights_file_test
   recorded_rounds_test
   shared_pass_test
+  cuda_measured_plan_test
   cuda_memory_plan_test
   kv_blocks_test
   likeliest_test

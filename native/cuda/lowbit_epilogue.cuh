@@ -79,6 +79,18 @@ struct OutputInputs {
   float residual = 0;
 };
 
+/// The same for the tokens behind the first, in shared memory: left there while the slices are multiplied, so that no
+/// end waits for memory after the sums.
+struct OtherInputs {
+  float bias[kWarpSize], next_weight[kWarpSize];  // of a lane's column
+  float residual[kTokenTile][kWarpSize];          // [token]
+
+  __device__ __forceinline__ OutputInputs of_token(int token) const {
+    const int lane = threadIdx.x % kWarpSize;
+    return {bias[lane], next_weight[lane], residual[token][lane]};
+  }
+};
+
 /// This lane's column of a piece of the result.
 class OutputColumn {
  public:
@@ -102,6 +114,19 @@ class OutputColumn {
     inputs.residual = linear_.output_type == OutputType::kF32
                           ? __ldcg(static_cast<const float*>(linear_.residual) + index(token))
                           : load_half(static_cast<const __half*>(linear_.residual) + index(token));
+  }
+
+  /// By one warp, which has read the first token's. All residuals are on their way before the first is stored.
+  __device__ __forceinline__ void leave_others(const OutputInputs& first, OtherInputs& others) const {
+    others.bias[lane_] = first.bias;
+    others.next_weight[lane_] = first.next_weight;
+    OutputInputs inputs[kTokenTile];
+#pragma unroll
+    for (int token = 1; token < kTokenTile; ++token) {
+      if (token < linear_.num_rows) read_residual(token, inputs[token]);
+    }
+#pragma unroll
+    for (int token = 1; token < kTokenTile; ++token) others.residual[token][lane_] = inputs[token].residual;
   }
 
   /// Where a token's result goes.

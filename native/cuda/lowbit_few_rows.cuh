@@ -21,7 +21,8 @@ ResidentLayout few_rows_layout(const Slices& slices, int num_blocks, int num_row
   layout.activations =
       ResidentLayout::kPieces + std::min(num_slices * slices.most_chunks(), slices.num_chunks) * Format::kPieceBytes;
   layout.sums = layout.activations + num_slices * layout.slice_bytes;
-  layout.bytes = layout.sums + num_rows * SliceSums::kTokenBytes;
+  layout.inputs = layout.sums + num_rows * SliceSums::kTokenBytes;
+  layout.bytes = layout.inputs + (num_rows > 1 ? static_cast<int>(sizeof(OtherInputs)) : 0);
   return layout;
 }
 
@@ -96,6 +97,7 @@ class FewRowsSlice {
 
   /// What one copy a lane does not cover.
   __device__ __forceinline__ void copy_more(const __half* source, uint32_t target, int column, int num_columns) const {
+    if (num_columns <= kWarpSize * 8) return copy_other_rows(source, target, column < num_columns);
 #pragma unroll 1
     for (int row = 0; row < params_.linear.num_rows; ++row) {
 #pragma unroll 1
@@ -104,6 +106,16 @@ class FewRowsSlice {
       }
       source += params_.linear.shape.in_features;
       target += params_.layout.row_bytes;
+    }
+  }
+
+  /// A vector a lane and row, without a loop: all are on their way at once.
+  __device__ __forceinline__ void copy_other_rows(const __half* source, uint32_t target, bool exists) const {
+#pragma unroll
+    for (int row = 1; row < kFewRows; ++row) {
+      source += params_.linear.shape.in_features;
+      target += params_.layout.row_bytes;
+      if (exists && row < params_.linear.num_rows) copy_16(target, source, 16);
     }
   }
 
@@ -154,10 +166,11 @@ struct Meeting<2> {
 #endif
 };
 
-/// The first token's end, by the warp that has no slice: all it reads beside the sums is there before them.
+/// The first token's end, by the warp that has no slice: all it reads beside the sums is there before them, and what
+/// the other tokens' ends read too.
 template <int kBlocks>
 __device__ __forceinline__ void finish_first(const ResidentParams& params, int piece, const SliceSums& sums,
-                                             float* scales) {
+                                             float* scales, OtherInputs& others) {
   const LowbitLinear& linear = params.linear;
   const int lane = threadIdx.x % kWarpSize;
   const OutputColumn column(linear, piece);
@@ -168,6 +181,7 @@ __device__ __forceinline__ void finish_first(const ResidentParams& params, int p
   sums.clear_absent(params.slices.count, linear.num_rows);
   wait_for_predecessors();
   column.read_residual(0, inputs);
+  if (linear.num_rows > 1) column.leave_others(inputs, others);
   float scale = 1;
   if (linear.input_norm.squares) {
     scale = input_scale<8>(linear, min(lane / 4, linear.num_rows - 1));
@@ -181,16 +195,13 @@ __device__ __forceinline__ void finish_first(const ResidentParams& params, int p
 
 /// The other tokens' end, a warp each.
 __device__ __forceinline__ void finish_others(const ResidentParams& params, int piece, int num_warps,
-                                              const SliceSums& sums, const float* scales) {
+                                              const SliceSums& sums, const float* scales, const OtherInputs& others) {
   const LowbitLinear& linear = params.linear;
   const OutputColumn column(linear, piece);
 #pragma unroll 1
   for (int token = threadIdx.x / kWarpSize + 1; token < linear.num_rows; token += num_warps) {
-    OutputInputs inputs;
-    column.read_constants(inputs);
-    column.read_residual(token, inputs);
     const float scale = linear.input_norm.squares ? scales[token] : 1.0f;
-    column.write(column.places(token), sums.total(token), scale, inputs);
+    column.write(column.places(token), sums.total(token), scale, others.of_token(token));
   }
 }
 
@@ -201,8 +212,11 @@ __device__ __forceinline__ void run_few_rows(const ResidentParams& params, uint8
   const int warp = uniform_warp();
   auto* const scales = reinterpret_cast<float*>(shared + ResidentLayout::kScales);
   const SliceSums sums = {reinterpret_cast<float*>(shared + params.layout.sums)};
+  auto& others = *reinterpret_cast<OtherInputs*>(shared + params.layout.inputs);
   if (warp >= block.num_slices) {
-    if (block.rank == 0 && warp == block.num_slices) return finish_first<kBlocks>(params, block.piece, sums, scales);
+    if (block.rank == 0 && warp == block.num_slices) {
+      return finish_first<kBlocks>(params, block.piece, sums, scales, others);
+    }
     Meeting<kBlocks>::await_others();
     return Meeting<kBlocks>::sync();
   }
@@ -215,7 +229,9 @@ __device__ __forceinline__ void run_few_rows(const ResidentParams& params, uint8
   Meeting<kBlocks>::await_others();
   SliceSums::leave<Meeting<kBlocks>>(Meeting<kBlocks>::of_first(place), params.linear.num_rows, totals);
   Meeting<kBlocks>::sync();
-  if (params.linear.num_rows > 1 && block.rank == 0) finish_others(params, block.piece, block.num_slices, sums, scales);
+  if (params.linear.num_rows > 1 && block.rank == 0) {
+    finish_others(params, block.piece, block.num_slices, sums, scales, others);
+  }
 }
 
 }  // namespace pilotfish::cuda

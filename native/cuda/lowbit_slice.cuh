@@ -35,6 +35,7 @@ struct ResidentLayout {
   int slice_bytes;  // of a slice's activations
   int activations;
   int sums;
+  int inputs;  // OtherInputs, where more than one row has them
   int bytes;
 };
 

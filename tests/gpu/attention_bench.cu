@@ -1,6 +1,7 @@
 // Times attention alone for the shapes of a 7B target and a 0.72B draft: layers one after the other in one captured
 // graph, each with a cache of its own, beside what reading the cache takes at least. Usage: attention_bench
-// [--sequences]: those of several sequences alone.
+// [--sequences | --plain]: those of several sequences alone, or those without tensor cores, by ALiBi's slopes, beside
+// the same shapes with them.
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -25,7 +26,7 @@ enum class Part { kAll, kPrefillKernel };
 
 class Layers {
  public:
-  Layers(const Model& model, CacheType cache, int max_rows)
+  Layers(const Model& model, CacheType cache, int max_rows, bool has_slopes = false)
       : model_(model),
         cache_(cache),
         shape_{model.num_heads, model.num_heads, kHeadDim, kHeadDim, false, 0.088f, 0, 0, 0},
@@ -35,6 +36,7 @@ class Layers {
         out_(size_t(max_rows) * model.num_heads * kHeadDim),
         halves_(out_.size()),
         partials_(attention_partial_bytes(shape_, max_rows, kMaxBlocks, kBlockSize) / sizeof(float)),
+        slopes_(has_slopes ? random_floats(model.num_heads, 7) : std::vector<float>{}),
         table_(table()) {
     CUDA_CHECK(read_device_limits(&limits_));
     for (int i = 0; i < 2 * model.num_layers; ++i) pools_.emplace_back(kMaxBlocks * kBlockSize * row_bytes()).clear();
@@ -69,6 +71,7 @@ class Layers {
         a.out = out_.get();
         a.halves_out = halves_.get();
         a.num_sms = limits_.num_sms;
+        a.slopes = slopes_.size() > 0 ? slopes_.get() : nullptr;
         CUDA_CHECK(part == Part::kAll ? launch_paged_attention(a, stream) : launch_prefill_attention(a, stream));
       }
     };
@@ -100,7 +103,7 @@ class Layers {
   DeviceArray<__half> queries_;
   DeviceArray<float> out_;
   DeviceArray<__half> halves_;
-  DeviceArray<float> partials_;
+  DeviceArray<float> partials_, slopes_;
   DeviceArray<int32_t> table_;
   std::vector<DeviceArray<uint8_t>> pools_;
 };
@@ -202,8 +205,8 @@ void print_sequences(const Model& model) {
   std::fflush(stdout);
 }
 
-void print_few_rows(const Model& model, CacheType cache) {
-  const Layers layers(model, cache, 64);
+void print_few_rows(const Model& model, CacheType cache, bool has_slopes = false) {
+  const Layers layers(model, cache, 64, has_slopes);
   std::printf("%-6s %-5s us a layer, rows: %8d %8d %8d %8d %8d %8d  tree of 8\n", model.name, name_of(cache), 1, 2, 4,
               8, 16, 64);
   for (const int context : {64, 512, 2048, 3900}) {
@@ -212,6 +215,18 @@ void print_few_rows(const Model& model, CacheType cache) {
     std::printf(" %8.2f\n", layers.time(8, context, true));
   }
   std::fflush(stdout);
+}
+
+void print_plain() {
+  constexpr Model kPlain = {"plain", 32, 8}, kTiled = {"tiles", 32, 8};
+  for (const CacheType cache : {CacheType::kF16, CacheType::kInt8}) {
+    print_few_rows(kPlain, cache, true);
+    print_few_rows(kTiled, cache);
+  }
+  for (const bool has_slopes : {true, false}) {
+    const Layers layers({"", 32, 4}, CacheType::kF16, 512, has_slopes);
+    std::printf("prompt of 512, %s: %.1f us a layer\n", has_slopes ? "plain" : "tiles", layers.time(512, 0, false));
+  }
 }
 
 void print_prompts(const Model& model, CacheType cache) {
@@ -231,6 +246,10 @@ int main(int argc, char** argv) {
   using namespace pilotfish;
   using namespace pilotfish::cuda;
   using namespace pilotfish::cuda::test;
+  if (argc > 1 && std::strcmp(argv[1], "--plain") == 0) {
+    print_plain();
+    return 0;
+  }
   for (const Model& model : {Model{"7B", 32, 8}, Model{"0.72B", 12, 22}}) print_sequences(model);
   if (argc > 1 && std::strcmp(argv[1], "--sequences") == 0) return 0;
   constexpr CacheType kCaches[] = {CacheType::kF16, CacheType::kInt8};

@@ -117,12 +117,12 @@ void test_rows_of_several_are_filled_up() {
       .num_drafted = 0, .is_greedy = true, .drafted = Drafted::kTreeBefore, .num_seqs = 5, .verified = {40, 8}};
   CHECK_EQ(kind.num_rows(), 40);
   CHECK_EQ(kind.sequence_rows(), 0);
-  CHECK_EQ(kind.num_passes(), 1);
+  CHECK_EQ(kind.num_bytes({1, 1, 1}), uint64_t{1});
   const RoundKind trees{
       .num_drafted = 7, .is_greedy = true, .drafted = Drafted::kTreeInRound, .num_levels = 3, .num_seqs = 4};
   CHECK_EQ(trees.num_rows(), 32);
   CHECK_EQ(trees.sequence_rows(), 8);
-  CHECK_EQ(trees.num_passes(), 4);
+  CHECK_EQ(trees.num_bytes({1, 1, 1}), uint64_t{4});
 }
 
 RoundOutcome outcome_of(std::span<const int32_t> drafted, int32_t num_accepted, int32_t next_id) {

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/token_tree.h"
-
 namespace pilotfish {
 
 // With the token before them 2, 3, 4, 5, 6, 8, 12, ... rows are verified: tensor cores take rows by 8, and a ninth one
@@ -55,17 +53,28 @@ inline std::vector<int32_t> recorded_lengths(int32_t max_drafted) {
 // Rows of a pass that is recorded: longer ones are worth more than their launches.
 inline constexpr int32_t kMostRecordedRows = 64;
 
-// Shapes of a model's passes whose recordings are kept, those used last: any number of rows, with a mask and without.
-inline constexpr int32_t kMostRecordedShapes = 2 * kMostRecordedRows;
+// Shapes of a session's passes whose recordings are kept, those used last. Most are of the ends of prompts.
+inline constexpr int32_t kMostRecordedShapes = 32;
 
-// Passes of the rounds of these lengths, greedy and sampled: those in which one of num_drafting models drafts, and the
-// verifications of chains and of trees that something else drafted.
-inline int32_t num_recorded_passes(int32_t max_drafted, int32_t num_drafting) {
-  int32_t num_passes = 0;
+// Device memory of a pass of each model in a recording; 0 of one that is not there.
+struct RecordedPassBytes {
+  uint64_t target = 0, draft = 0, head = 0;
+
+  // Of the model whose passes take more.
+  uint64_t drafting() const noexcept { return std::max(draft, head); }
+};
+
+// Of the rounds of these lengths, greedy and sampled: those in which a model drafts, and the verifications of chains
+// and of trees that something else drafted.
+inline uint64_t recorded_round_bytes(const RecordedPassBytes& pass, int32_t max_drafted) {
+  uint64_t num_bytes = 0;
   for (const int32_t length : recorded_lengths(max_drafted)) {
-    num_passes += length == 0 ? 1 : num_drafting * (length + 1) + 2;
+    num_bytes += (length == 0 ? 1 : 2) * pass.target;
+    for (const uint64_t step : {pass.draft, pass.head}) {
+      if (length > 0 && step > 0) num_bytes += pass.target + length * step;
+    }
   }
-  return 2 * num_passes;
+  return 2 * num_bytes;
 }
 
 // Rows that a verification of several sequences is filled up to, where they have drafted by themselves: linears cost as
@@ -86,16 +95,20 @@ struct SharedRows {
 };
 
 // The same of plain rounds that up to max_seqs sequences share, which are recorded at load, with room for those in
-// which they draft too and for those that only verify: as sequences end one by one and chains become longer, each
-// number of them has a few kinds.
-inline int32_t most_shared_passes(int32_t max_seqs, int32_t num_drafting) {
-  constexpr int32_t kDrafted = 192, kVerified = 48;
-  return max_seqs < 2 ? 0 : 2 * (max_seqs - 1) + num_drafting * kDrafted + kVerified;
+// which they draft too, chains of three as a mean, and for those that only verify: as sequences end one by one and
+// chains become longer, each number of them has a few kinds.
+inline uint64_t most_shared_bytes(const RecordedPassBytes& pass, int32_t max_seqs) {
+  if (max_seqs < 2) return 0;
+  constexpr uint64_t kDraftedSteps = 3;
+  const int32_t num_plain = 2 * (max_seqs - 1), num_verified = std::max(8, max_seqs - 1);
+  const int32_t num_drafted = pass.drafting() > 0 ? std::max(24, 3 * (max_seqs - 1)) : 0;
+  return (num_plain + num_verified + num_drafted) * pass.target + num_drafted * kDraftedSteps * pass.drafting();
 }
 
-// Passes in recorded rounds that are kept, those used last: all that were recorded at load, or a chain of any length.
-inline int32_t most_recorded_passes(int32_t num_drafting) {
-  return std::max(num_recorded_passes(kLongestPlannedChain, num_drafting), TokenTree::kMaxTokens + 1);
+// What recorded rounds may take, of which those that were used last are kept: all that were recorded at load, or a
+// chain of any length.
+inline uint64_t most_recorded_bytes(const RecordedPassBytes& pass, int32_t max_drafted) {
+  return std::max(recorded_round_bytes(pass, max_drafted), pass.target + max_drafted * pass.drafting());
 }
 
 }  // namespace pilotfish

@@ -42,7 +42,8 @@ struct CudaWeightRoom {
 class CudaWeights {
  public:
   virtual ~CudaWeights() = default;
-  // Frees what only loading needed. Call it once the sessions exist: they do not touch the host memory any more.
+  // Frees what only loading needed: a session that exists does not touch the host memory any more. Another session over
+  // these weights takes it anew.
   virtual void end_load() = 0;
 };
 

@@ -20,7 +20,7 @@ int32_t DeviceRound::num_choices(const Model& model, int32_t num_ids) noexcept {
 }
 
 DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, RoundModel draft, RoundModel head,
-                         int32_t num_ids)
+                         int32_t num_ids, const Recording& recording)
     : device_(std::move(device)),
       target_(target),
       num_target_choices_(num_choices(target, num_ids)),
@@ -33,10 +33,10 @@ DeviceRound::DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, Roun
       output_rows_(target.limits().max_seqs),
       sequences_(target.limits().max_seqs),
       outcomes_(target.limits().max_seqs),
-      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
-                most_recorded_passes((draft.model ? 1 : 0) + (head.model ? 1 : 0))),
+      recorded_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); }, recording.pass,
+                most_recorded_bytes(recording.pass, recording.max_drafted)),
       recorded_shared_([this](const RecordedRounds::Enqueue& enqueue) { return device_->record(enqueue); },
-                       most_shared_passes(target.limits().max_seqs, (draft.model ? 1 : 0) + (head.model ? 1 : 0))) {
+                       recording.pass, most_shared_bytes(recording.pass, target.limits().max_seqs)) {
   int32_t num_logits = target.num_logits();
   for (const Model* model : {draft.model, head.model}) {
     if (model) num_logits = std::max(num_logits, model->num_logits());

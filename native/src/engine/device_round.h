@@ -23,8 +23,15 @@ namespace pilotfish {
 
 class DeviceRound {
  public:
+  // What rounds that are recorded take, and the longest chains.
+  struct Recording {
+    RecordedPassBytes pass;
+    int32_t max_drafted;
+  };
+
   // The models must outlive it; `draft` and `head`, the step of one, may be none. Ids from num_ids on are never chosen.
-  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, RoundModel draft, RoundModel head, int32_t num_ids);
+  DeviceRound(std::shared_ptr<CudaDevice> device, Model& target, RoundModel draft, RoundModel head, int32_t num_ids,
+              const Recording& recording);
   DeviceRound(DeviceRound&&) = delete;
   ~DeviceRound();
 

@@ -15,6 +15,7 @@
 #include "engine/memory_plan.h"
 #include "engine/options.h"
 #include "instruction_set.h"
+#include "memory/cuda_memory_plan.h"
 #include "model/provider_kernels.h"
 #include "sampling/sampling_options.h"
 
@@ -89,7 +90,9 @@ Engine::Engine(const pf_engine_options& asked, Manifest manifest, LoadProgress&&
   load_models(manifest, progress);
   if (device_) {
     device_round_.emplace(device_, *target_, RoundModel{draft_.get(), likely_rows_ ? &*likely_rows_ : nullptr},
-                          head_drafter_ ? head_drafter_->step() : RoundModel{}, num_ids_);
+                          head_drafter_ ? head_drafter_->step() : RoundModel{}, num_ids_,
+                          DeviceRound::Recording{recorded_pass_bytes(manifest, plan_.target_streamed_bytes > 0),
+                                                 options_.max_draft_tokens});
   }
   sequences_.reserve(options_.num_sequences);
   if (options_.lookup_store) {

@@ -61,10 +61,6 @@ uint64_t weight_bytes(const Entry& entry, const pf_engine_options& options) {
   return host_weight_bytes(entry.weights.num_bytes);
 }
 
-int32_t num_streamable(const ModelEntry& target) {
-  return static_cast<int32_t>(streamable(target, StreamedFrom::kHost).size());
-}
-
 uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& options, const pf_engine_info& plan,
                           int32_t num_sms) {
   const int32_t num_outputs = options.max_draft_tokens + 1;
@@ -76,8 +72,13 @@ uint64_t activation_bytes(const Manifest& manifest, const pf_engine_options& opt
                               .max_context = plan.max_context,
                               .num_sms = num_sms,
                               .max_seqs = max_together(options),
-                              .num_streamed = plan.target_streamed_bytes > 0 ? num_streamable(manifest.target) : 0};
-    return cuda_activation_bytes(manifest, sizes, options.max_draft_tokens) + head_buffer_bytes(manifest, options);
+                              .streams = plan.target_streamed_bytes > 0};
+    uint64_t rounding = 0;
+    for (const uint64_t cache : {plan.target_cache_bytes, plan.draft_cache_bytes, plan.head_cache_bytes}) {
+      rounding += cuda_rounding_bytes(cache);
+    }
+    return cuda_activation_bytes(manifest, sizes, options.max_draft_tokens) + head_buffer_bytes(manifest, options) +
+           rounding;
   }
   const uint64_t target = pass_bytes(manifest.target, std::max(num_rows, num_verified), num_verified);
   const uint64_t draft = manifest.draft ? pass_bytes(*manifest.draft, std::max(num_rows, max_rows_to_draft(options)),
@@ -100,7 +101,7 @@ pf_engine_info constant_parts(const Manifest& manifest, const pf_engine_options&
   plan.target_weight_bytes = weight_bytes(manifest.target, options);
   plan.draft_weight_bytes = manifest.draft ? weight_bytes(*manifest.draft, options) : 0;
   plan.head_weight_bytes = manifest.head ? weight_bytes(*manifest.head, options) : 0;
-  plan.runtime_bytes = on_cuda ? kCudaContextBytes + kCudaProviderBytes : kRuntimeBytes;
+  plan.runtime_bytes = on_cuda ? cuda_runtime_bytes(manifest) : kRuntimeBytes;
   plan.program_bytes = on_cuda ? 0 : options.program_bytes;
   plan.free_device_memory = device ? device->free_bytes : 0;
   return plan;

@@ -28,21 +28,21 @@ void RecordedRounds::record(RoundKind kind, const Enqueue& enqueue) {
 CudaGraph& RecordedRounds::recorded(const Enqueue& enqueue) {
   Recorded& last = rounds_.back();
   if (!last.graph) {
-    forget_oldest(last.kind.num_passes());
+    forget_oldest(last.kind.num_bytes(pass_));
     last.graph = record_(enqueue);
   }
   return *last.graph;
 }
 
-int32_t RecordedRounds::num_passes() const noexcept {
-  int32_t num_passes = 0;
-  for (const Recorded& round : rounds_) num_passes += round.graph ? round.kind.num_passes() : 0;
-  return num_passes;
+uint64_t RecordedRounds::num_bytes() const noexcept {
+  uint64_t num_bytes = 0;
+  for (const Recorded& round : rounds_) num_bytes += round.graph ? round.kind.num_bytes(pass_) : 0;
+  return num_bytes;
 }
 
-void RecordedRounds::forget_oldest(int32_t num_new_passes) {
+void RecordedRounds::forget_oldest(uint64_t num_new_bytes) {
   for (Recorded& round : rounds_) {
-    if (num_passes() + num_new_passes <= most_passes_) return;
+    if (num_bytes() + num_new_bytes <= most_bytes_) return;
     round.graph.reset();
   }
 }

@@ -35,7 +35,10 @@ struct RoundKind {
   // Of the draft model.
   int32_t num_steps() const noexcept { return has_chain_steps() ? num_drafted : num_levels; }
   bool has_chain_steps() const noexcept { return drafted == Drafted::kInRound; }
-  int32_t num_passes() const noexcept { return num_steps() + 1; }
+  // Of its recording.
+  uint64_t num_bytes(const RecordedPassBytes& pass) const noexcept {
+    return pass.target + num_steps() * (source == Source::kHead ? pass.head : pass.draft);
+  }
   bool operator==(const RoundKind&) const = default;
 };
 
@@ -45,7 +48,8 @@ class RecordedRounds {
   // Records what the function puts on the stream instead of running it.
   using Record = std::function<std::unique_ptr<CudaGraph>(const Enqueue&)>;
 
-  RecordedRounds(Record record, int32_t most_passes) : record_(std::move(record)), most_passes_(most_passes) {}
+  RecordedRounds(Record record, const RecordedPassBytes& pass, uint64_t most_bytes)
+      : record_(std::move(record)), pass_(pass), most_bytes_(most_bytes) {}
 
   // The first round of a kind is enqueued as it is: ONNX Runtime's memory for its shapes must exist before a recording.
   // The second one is recorded, and that is what runs from then on.
@@ -53,8 +57,8 @@ class RecordedRounds {
   // Records a kind without running it. Its passes have run, in rounds of another kind perhaps.
   void record(RoundKind kind, const Enqueue& enqueue);
 
-  // Passes of all models in all recordings: most_passes, or those of one longer round.
-  int32_t num_passes() const noexcept;
+  // Device memory of all recordings: most_bytes, or that of one longer round.
+  uint64_t num_bytes() const noexcept;
 
  private:
   struct Recorded {
@@ -64,10 +68,11 @@ class RecordedRounds {
 
   // Of the kind that was used last.
   CudaGraph& recorded(const Enqueue& enqueue);
-  void forget_oldest(int32_t num_new_passes);
+  void forget_oldest(uint64_t num_new_bytes);
 
   const Record record_;
-  const int32_t most_passes_;
+  const RecordedPassBytes pass_;
+  const uint64_t most_bytes_;
   std::vector<Recorded> rounds_;  // the kind that was used last is the last one
 };
 

@@ -5,23 +5,24 @@
 #include <cstdint>
 
 #include "bundle/manifest.h"
+#include "device/chain_lengths.h"
 #include "device/cuda_device.h"
 
 namespace pilotfish {
 
-// What the driver takes for a context, before anything is loaded; what ONNX Runtime's provider and the kernels of both
-// libraries take; and a captured pass. Measured on an H200 (263 MiB, and 33 for the stack that cuda_device.cpp leaves;
-// 90 to 110 MiB; 0.13 to 0.45 MiB a pass, a 7B model's), with some room.
+// What is not ours to count, measured on an H200. Of the driver's context, with the kernels that are loaded: 296 MiB
+// before anything is loaded (263, and 33 for the stack that cuda_device.cpp leaves), and 8 of room. Of each session of
+// ONNX Runtime's, whose provider keeps handles of cuBLAS and cuDNN with a workspace: 69 MiB, from what engines of two
+// and of four sessions use beyond all that is counted below; cards before compute capability 9.0 have smaller
+// workspaces. Of a kernel in a recording: 0.45 MiB are 168 kernels, a 7B model's pass.
 inline constexpr uint64_t kCudaContextBytes = uint64_t{304} << 20;
-inline constexpr uint64_t kCudaProviderBytes = uint64_t{128} << 20;
-inline constexpr uint64_t kRecordedPassBytes = uint64_t{1} << 19;
-// A session of a head's graph with its recorded passes, which have few kernels.
-inline constexpr uint64_t kHeadSessionBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kCudaSessionBytes = uint64_t{70} << 20;
+inline constexpr uint64_t kRecordedKernelBytes = 2816;
 
 // Multiprocessors where no device tells: more than any card of today has.
 inline constexpr int32_t kMostMultiprocessors = 192;
 
-// Of a recorded pass, for each of its weights that come from host memory: a copy, a memset, their dependencies.
+// The same for each weight that comes from host memory: a copy, a memset, their dependencies.
 inline constexpr uint64_t kStreamedNodeBytes = uint64_t{1} << 11;
 
 // The limits of a model's passes that decide its memory.
@@ -30,8 +31,8 @@ struct CudaPassSizes {
   int32_t num_outputs;
   int32_t max_context;
   int32_t num_sms;
-  int32_t max_seqs = 1;      // that share a pass
-  int32_t num_streamed = 0;  // weights of the target that come from host memory, at most
+  int32_t max_seqs = 1;  // that share a pass
+  bool streams = false;  // weights of the target come from host memory
 };
 
 // Of the operators' repacked weights together, at most.
@@ -44,7 +45,14 @@ uint64_t cuda_weight_bytes(const ModelEntry& model, uint64_t streamed_bytes = 0)
 uint64_t cuda_weight_bytes(const HeadEntry& head);
 // Of what streamed weights pass through, the largest of which has so many.
 uint64_t cuda_slot_bytes(uint64_t largest_bytes);
-// Scratch of the operators, inputs, logits, ONNX Runtime's arena, captured passes and rounds of both models and of the
+// Of an allocation of so many bytes, what the driver gives beyond them; of small ones, which share pages, next to
+// nothing.
+uint64_t cuda_rounding_bytes(uint64_t num_bytes);
+// The context and the sessions.
+uint64_t cuda_runtime_bytes(const Manifest& manifest);
+// Of a recorded pass of each model, bounded by the number of its tensors.
+RecordedPassBytes recorded_pass_bytes(const Manifest& manifest, bool streams);
+// Scratch of the operators, inputs, logits, ONNX Runtime's arena, recorded passes and rounds of both models and of the
 // sessions of a head, whose own buffers come to it. What the host keeps for sampling is not on the device.
 uint64_t cuda_activation_bytes(const Manifest& manifest, const CudaPassSizes& sizes, int32_t max_draft_tokens);
 

@@ -23,6 +23,7 @@ Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> dev
     ort_->check(ort_abi::AddInitializer(ort_->api(), options.get(), name.c_str(), value));
   }
   session_ = ort_->create_session(graph.placed, options.get());
+  if (device_) graph.repacked->end_load();  // before caches and buffers take the room
   binding_ = ort_->create_binding(session_.get());
   ports_.emplace(*ort_, session_.get(), platform::text_of_path(graph.file));
   if (device_) ort_->check_cuda_placement(session_.get(), platform::text_of_path(graph.file.filename()));
