@@ -80,7 +80,7 @@ __device__ __forceinline__ void load_rows(const PagedAttention& a, const void* p
 
 /// Stores two neighbouring columns of a query, or of a row of elements of two bytes, as f16.
 __device__ __forceinline__ void store_pair(uint16_t* target, const float2& values) {
-  *reinterpret_cast<__half2*>(target) = __halves2half2(saturated_half(values.x), saturated_half(values.y));
+  *reinterpret_cast<__half2*>(target) = __halves2half2(finite_half(values.x), finite_half(values.y));
 }
 
 /// Column of a query in shared memory, so that the four bytes of a key that ldmatrix gives a lane meet theirs.

@@ -115,7 +115,7 @@ class Head {
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
     }
-    const __half scale = saturated_half(__fdiv_rn(fminf(most, kMaxHalf), kLargestElement));
+    const __half scale = finite_half(__fdiv_rn(fminf(most, kMaxHalf), kLargestElement));
     const float factor = __half2float(scale);
     const float inverse = factor > 0 ? __fdiv_rn(1.0f, factor) : 0.0f;
 #pragma unroll

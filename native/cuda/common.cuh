@@ -206,7 +206,14 @@ cudaError_t launch_early(void (*kernel)(Parameters...), dim3 grid, int num_threa
 
 inline constexpr float kMaxHalf = 65504.0f;
 
+/// The nearest f16, of a larger number the largest. What is no number stays none: a linear that reads it gives none.
 __device__ __forceinline__ __half saturated_half(float value) {
+  const __half most = __ushort_as_half(0x7bff);  // kMaxHalf
+  return __hmax_nan(__hmin_nan(__float2half_rn(value), most), __hneg(most));
+}
+
+/// The same for a cache, whose blocks other sequences get after this one: a number also of what is none.
+__device__ __forceinline__ __half finite_half(float value) {
   return __float2half_rn(fminf(fmaxf(value, -kMaxHalf), kMaxHalf));
 }
 

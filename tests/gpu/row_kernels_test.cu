@@ -2,6 +2,7 @@
 // double oracles on the host.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gpu_test.h"
 
@@ -57,6 +58,31 @@ void check_norm(int num_columns, bool with_weight) {
   const double relative = std::sqrt(error / size);
   expect(relative < 1e-4 && same && !std::isinf(__half2float(y[width])), with_weight ? "rms_norm" : "to_halves",
          num_columns, relative);
+}
+
+/// A row of no numbers stays one, and changes no other row.
+void check_not_numbers(int num_columns, bool with_weight) {
+  constexpr int kRows = 3, kBroken = 1;
+  std::vector<float> x = random_floats(static_cast<size_t>(kRows) * num_columns, 7);
+  const DeviceArray<float> whole(x), weight(random_floats(num_columns, 8));
+  std::fill_n(x.begin() + kBroken * num_columns, num_columns, std::numeric_limits<float>::quiet_NaN());
+  const DeviceArray<float> broken(x);
+  const int width = padded_columns(num_columns);
+  const DeviceArray<__half> expected(static_cast<size_t>(kRows) * width), out(expected.size());
+  const float* norm = with_weight ? weight.get() : nullptr;
+  CUDA_CHECK(launch_rms_norm(whole.get(), norm, 1e-5f, kRows, num_columns, expected.get(), nullptr));
+  CUDA_CHECK(launch_rms_norm(broken.get(), norm, 1e-5f, kRows, num_columns, out.get(), nullptr));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  const std::vector<__half> before = expected.read(), after = out.read();
+  bool right = true;
+  for (int row = 0; row < kRows; ++row) {
+    for (int i = 0; i < num_columns; ++i) {
+      const size_t at = static_cast<size_t>(row) * width + i;
+      const float found = __half2float(after[at]);
+      right = right && (row == kBroken ? std::isnan(found) : found == __half2float(before[at]));
+    }
+  }
+  expect(right, with_weight ? "rms_norm of no numbers" : "to_halves of no numbers", num_columns, 0);
 }
 
 void check_embedding(WeightFormat format, int num_rows, int num_columns) {
@@ -358,6 +384,8 @@ int main() {
   for (const int columns : {4, 64, 90, 576, 4096, 11008}) {
     check_norm(columns, true);
     check_norm(columns, false);
+    check_not_numbers(columns, true);
+    check_not_numbers(columns, false);
   }
   for (const auto format : kFormats) {
     check_embedding(format, 300, 64);
