@@ -76,10 +76,8 @@ bool is_uneven(const std::byte* panel, const LinearWeights& weights, int64_t num
 
 // Gate and up of a row once more, with what its rounding has left. A model may add thousands to a few channels of a
 // text's first token and take them away again by the product of a gate and an up that a few spikes of its row decide.
-void refine_row(const LinearWeights& weights, const LinearRows& row, const Parallel& parallel) {
-  thread_local Scratch scratch;
+void refine_row(const LinearWeights& weights, const LinearRows& row, std::byte* panel, const Parallel& parallel) {
   const LinearKernels& kernels = linear_kernels();
-  std::byte* const panel = scratch.reserve(panel_bytes(weights.format, weights.in_features, 2));
   kernels.pack_refined(weights, row.x, panel);
   run_tiles(weights, parallel, [&](int64_t first_tile, int64_t last_tile) {
     kernels.multiply_refined(weights, panel, row, first_tile, last_tile);
@@ -97,7 +95,8 @@ void linear(const LinearWeights& weights, const LinearRows& rows, const Parallel
   const auto first_row = [&](int64_t panel) { return rows.num_rows * panel / num_panels; };
   const auto num_rows = [&](int64_t panel) { return first_row(panel + 1) - first_row(panel); };
   const size_t row_bytes = panel_bytes(weights.format, weights.in_features, 1);
-  std::byte* const panels = scratch.reserve(row_bytes * static_cast<size_t>(rows.num_rows));
+  const size_t panels_bytes = row_bytes * static_cast<size_t>(rows.num_rows);
+  std::byte* const panels = scratch.reserve(panels_bytes + 2 * row_bytes);  // two rows for one that is refined
   const auto panel_at = [&](int64_t panel) { return panels + row_bytes * static_cast<size_t>(first_row(panel)); };
 
   const auto pack = [&](int64_t panel) {
@@ -119,7 +118,7 @@ void linear(const LinearWeights& weights, const LinearRows& rows, const Parallel
   for (int64_t panel = 0; panel < num_panels; ++panel) {
     for (int64_t r = 0; r < num_rows(panel); ++r) {
       if (!is_uneven(panel_at(panel), weights, num_rows(panel), r)) continue;
-      refine_row(weights, panel_rows(rows, weights, first_row(panel) + r, 1), parallel);
+      refine_row(weights, panel_rows(rows, weights, first_row(panel) + r, 1), panels + panels_bytes, parallel);
     }
   }
 }
