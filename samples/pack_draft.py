@@ -41,7 +41,8 @@ def main(checkpoint: Path, out: Path) -> None:
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_bos_token_id(config.bos_token_id)
-    writer.add_eos_token_id(config.eos_token_id)
+    eos_ids = config.eos_token_id  # one, or a list: GGUF names the first
+    writer.add_eos_token_id(eos_ids[0] if isinstance(eos_ids, list) else eos_ids)
     writer.add_pad_token_id(config.pad_token_id)
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
