@@ -1,4 +1,4 @@
-"""Loads a bundle: the library its models, and beside it a thread what Python needs for text."""
+"""Loads a bundle: the library its models, and a thread what Python needs for text: beside it, before it in a budget."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def load(manifest: Manifest, options: EngineOptions) -> tuple[EngineHandle, Bund
     options = replace(options, program_bytes=program_bytes(manifest))
     is_compared = options.verify_hashes is not VerifyHashes.NEVER
     texts = Background(partial(_read_texts, manifest, is_compared=is_compared), "pilotfish-tokenizer")
+    if options.memory_budget_bytes is not None:
+        texts.join()  # what reading takes for a moment is given back before the models come
     try:
         handle = calls.engine_open(str(manifest.path), options)
     except PilotfishError:

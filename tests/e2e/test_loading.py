@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pilotfish import Engine
-from pilotfish.bindings import BundleCorruptError, CallbackFailedError, InvalidArgumentError
+from pilotfish.bindings import BundleCorruptError, CallbackFailedError, InvalidArgumentError, calls
+from pilotfish.runtime import loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,3 +131,28 @@ def test_a_fault_that_the_tokenizers_library_finds(copy: Path) -> None:
     edit_manifest(copy, lambda m: m["tokenizer"].update(bytes=(copy / "tokenizer.json").stat().st_size))
     with pytest.raises(BundleCorruptError, match=r"tokenizer\.json is not a tokenizer"):
         Engine(copy, **ALIKE, verify_hashes="never")
+
+
+@pytest.mark.parametrize(("budget", "seen"), [("1GiB", [True]), (None, [False])])
+def test_within_a_budget_texts_are_read_before_the_models(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, budget: str | None, seen: list[bool]
+) -> None:
+    """What their reading takes for a moment is not on top of the models then; without a budget both take less time."""
+    are_read, models_came = threading.Event(), threading.Event()
+    read_texts, engine_open = loading._read_texts, calls.engine_open
+    order: list[bool] = []
+
+    def slow_texts(*arguments: Any, **keywords: Any) -> loading.BundleTexts:
+        models_came.wait(0.5 if budget else 20)
+        are_read.set()
+        return read_texts(*arguments, **keywords)
+
+    def watched_open(*arguments: Any) -> Any:
+        order.append(are_read.is_set())
+        models_came.set()
+        return engine_open(*arguments)
+
+    monkeypatch.setattr(loading, "_read_texts", slow_texts)
+    monkeypatch.setattr(calls, "engine_open", watched_open)
+    Engine(tiny_bundle, memory_budget=budget, calibration="off").close()
+    assert order == seen
