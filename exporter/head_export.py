@@ -71,7 +71,7 @@ def export_head(
     bundle: BegunBundle,
     vocabularies: Vocabularies,
 ) -> tuple[HeadEntry, HeadSummary]:
-    """Writes head.bin and one head.{role}.onnx a graph into `folder`, in the format that promises most.
+    """Writes head.bin and one head.{role}.onnx a graph into the bundle, in the format that promises most.
 
     Raises:
         CheckpointError, UnsupportedModelError: a head that does not fit the target, or of another variant.

@@ -10,6 +10,7 @@ from tiny_models import save_model, tiny_config
 from transformers import AutoModelForCausalLM
 
 from pilotfish.exporter import ExportOptions, ModelFormats, NoProgress
+from pilotfish.exporter.begun_bundle import BegunBundle
 from pilotfish.exporter.head_export import export_head, head_vocabularies
 from pilotfish.exporter.heads import open_head, taps_of
 from pilotfish.exporter.load import load_checkpoint
@@ -55,13 +56,7 @@ def export_onto(target: HeadTarget, head: Path, out: Path, options: ExportOption
     shutil.copy(target.exported.weights_path, out)  # what the head shares with it
     checkpoint = open_head(str(head))
     taps_of(checkpoint, target.num_layers)
-    return export_head(
-        checkpoint,
-        target.exported,
-        model_entry(target.exported, options),
-        target.tokenizer,
-        out,
-        vocabularies=head_vocabularies(options, target.tokenizer, checkpoint, "target", has_draft=False),
-        options=options,
-        progress=NoProgress(),
-    )[0]
+    entry = model_entry(target.exported, options)
+    begun = BegunBundle(target.exported, entry, target.tokenizer, out, options, NoProgress())
+    vocabularies = head_vocabularies(options, target.tokenizer, checkpoint, "target", has_draft=False)
+    return export_head(checkpoint, begun, vocabularies)[0]
