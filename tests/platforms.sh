@@ -17,5 +17,12 @@ link() {
   PATH=$tools/bin:$PATH cmake --build "$build" --target pilotfish generate
 }
 
-link "$macos_target" "${macos_cmake[@]}"
-link "$windows_target" "${windows_cmake[@]}"
+# Beside each other: zig compiles its own libraries, which comes first, one file after the other.
+mkdir -p build
+link "$macos_target" "${macos_cmake[@]}" >build/link-macos.log 2>&1 & macos=$!
+link "$windows_target" "${windows_cmake[@]}" >build/link-windows.log 2>&1 & windows=$!
+failed=0
+wait "$macos" || failed=1
+wait "$windows" || failed=1
+cat build/link-macos.log build/link-windows.log
+exit "$failed"
