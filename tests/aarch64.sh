@@ -29,7 +29,8 @@ python=$(command -v python3)
 if [ -x build/test-venv/bin/python ]; then python=$PWD/build/test-venv/bin/python; fi
 # -O1 compiles in half the time; kernels have the same bits at every level.
 cmake -S native -B "$build" -G Ninja --toolchain "$PWD/native/cmake/aarch64-linux.cmake" -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG" -DPILOTFISH_TESTS=ON -DPILOTFISH_PYTHON=OFF "-DPython_EXECUTABLE=$python" >/dev/null
+  -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG" -DPILOTFISH_TESTS=ON -DPILOTFISH_UNITY=ON \
+  -DPILOTFISH_PYTHON=OFF "-DPython_EXECUTABLE=$python" >/dev/null
 cmake --build "$build" ${tests[0]:+--target "${tests[@]}"}
 
 root=$PWD/build/aarch64-root  # where programs in qemu look first

@@ -11,5 +11,5 @@ else
   build=build/sanitize-threads options=(-DPILOTFISH_THREAD_SANITIZER=ON)
 fi
 cmake -S native -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g" "${options[@]}" \
-  "-DPython_EXECUTABLE=$(command -v python)" >/dev/null
+  -DPILOTFISH_UNITY=ON "-DPython_EXECUTABLE=$(command -v python)" >/dev/null
 cmake --build "$build" ${1:+--target "$@"}

@@ -95,7 +95,7 @@ def test_tables_show_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 def test_a_gpu_is_planned_for_where_there_is_none(tiny_bundle: Path, cli: CommandLine) -> None:
     on_cpu, on_gpu = (
         json.loads(
-            cli("plan", tiny_bundle, "--device", device, "--memory-budget", "2GiB", "--json", "-").out.splitlines()[-1]
+            cli("plan", tiny_bundle, "--device", device, "--memory-budget", "64GiB", "--json", "-").out.splitlines()[-1]
         )
         for device in ("cpu", "cuda")
     )

@@ -133,7 +133,7 @@ def test_a_fault_that_the_tokenizers_library_finds(copy: Path) -> None:
         Engine(copy, **ALIKE, verify_hashes="never")
 
 
-@pytest.mark.parametrize(("budget", "seen"), [("1GiB", [True]), (None, [False])])
+@pytest.mark.parametrize(("budget", "seen"), [("64GiB", [True]), (None, [False])])
 def test_within_a_budget_texts_are_read_before_the_models(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, budget: str | None, seen: list[bool]
 ) -> None:
