@@ -37,7 +37,7 @@ _KEPT = {
 # and these are quantised anew.
 _NEAREST = {
     "Q2_K": "int4_asym",
-    "Q3_K": "int4_asym",
+    "Q3_K": "int4",  # whose grid has -4 to 3 in steps of a half
     "IQ1_S": "int4",
     "IQ1_M": "int4_asym",
     "IQ2_XXS": "int4_asym",

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from tiny_gguf import Type
 
-from pilotfish.exporter.formats import keeps
+from pilotfish.exporter.formats import MatrixFormats, keeps
 from pilotfish.exporter.gguf.blocks import fill_values, keeps_integers, unpack_blocks
+from pilotfish.exporter.quantise import quantise
 
 ROWS, COLUMNS = 24, 512
 KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4")
@@ -26,6 +27,8 @@ def random_blocks(kind: str) -> np.ndarray:
         blocks[:, :, 0] = rng.integers(118, 124, blocks.shape[:2])
     elif kind in ("Q4_1", "Q4_K"):
         blocks[:, :, :4] = halves
+    elif kind == "Q3_K":
+        blocks[:, :, -2:] = halves[:, :, :2]
     else:
         blocks[:, :, :2] = halves[:, :, :2]
     if kind == "Q8_0":
@@ -67,3 +70,10 @@ def test_what_int8_cannot_hold_is_quantised_anew() -> None:
     assert unpack_blocks(wide, "MXFP4", "int8") is None
     wide[5, 0] = 200
     assert unpack_blocks(wide, "MXFP4", "int8") is None
+
+
+def test_blocks_of_three_bits_take_the_four_that_lose_less() -> None:
+    values = gguf.dequantize(random_blocks("Q3_K"), Type.Q3_K)
+    errors = {name: np.square(quantise(values, name).dequantise() - values).sum() for name in ("int4", "int4_asym")}
+    chosen = MatrixFormats(pinned={}, asked=(), stored={"w": "Q3_K"}).of("linear", ("w",))
+    assert chosen == min(errors, key=lambda name: errors[name])
