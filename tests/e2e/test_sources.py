@@ -12,6 +12,7 @@ import pytest
 from pilotfish import Engine
 from pilotfish.bindings import BundleCorruptError, InvalidArgumentError, PairMismatchError
 from pilotfish.runtime.options import SOURCES as ALL_SOURCES
+from pilotfish.runtime.options import GenerateKeywords
 
 NEW_TOKENS = 40
 # Heads need a bundle that has one: test_heads.py.
@@ -114,11 +115,12 @@ def test_a_draft_without_a_window_drafts_up_to_its_last_position(tiny_bundle: Pa
 def test_a_store_remembers_outputs(tiny_bundle: Path, tmp_path: Path) -> None:
     store = tmp_path / "deeper" / "app.store"
     prompt = prompts()[3]
+    options = GenerateKeywords(max_new_tokens=NEW_TOKENS, source="lookup", num_draft_tokens=4, ignore_eos=True)
     with Engine(tiny_bundle, threads=2, lookup_store=store) as engine:
-        first = engine.generate(prompt, max_new_tokens=NEW_TOKENS, source="lookup", ignore_eos=True)
+        first = engine.generate(prompt, **options)
     assert store.is_file()
     with Engine(tiny_bundle, threads=2, lookup_store=store, lookup_store_size="64 KiB") as engine:
-        second = engine.generate(prompt, max_new_tokens=NEW_TOKENS, source="lookup", ignore_eos=True)
+        second = engine.generate(prompt, **options)
         assert second.token_ids == first.token_ids
         assert second.stats.num_lookup_accepted > first.stats.num_lookup_accepted
         assert second.stats.num_rounds < first.stats.num_rounds
