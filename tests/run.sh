@@ -23,5 +23,6 @@ fi
 # for such a one for ever unless it may start no other.
 ulimit -S -v $((16 << 20))
 # Two processes take the files in turn, in the order of tests/conftest.py; torch's threads would only be in each other's way.
+unset PYTHONUNBUFFERED # users' output waits in a buffer; with this variable, errors of a full disk show elsewhere
 PILOTFISH_REAL_BUNDLE="$PWD/$bundle" OMP_NUM_THREADS=1 pytest -n "${TEST_PROCESSES:-2}" --max-worker-restart 0 \
   --dist loadfile --no-loadscope-reorder "$@"

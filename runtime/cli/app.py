@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -30,6 +31,7 @@ from .verify import verify
 
 EXIT_BUG = 1
 EXIT_BAD_INPUT = 2
+EXIT_NO_READER = 1  # as click does where a pipe is closed earlier
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 app = typer.Typer(
@@ -70,13 +72,35 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer may have characters that the terminal's encoding lacks
     try:
-        app()
+        _run()
     except PilotfishError as error:
-        sys.exit(_explain(error, str(error), EXIT_BUG if isinstance(error, InternalError) else EXIT_BAD_INPUT))
+        code = _explain(error, str(error), EXIT_BUG if isinstance(error, InternalError) else EXIT_BAD_INPUT)
+    except BrokenPipeError:
+        code = EXIT_NO_READER
     except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            sys.exit(_explain(error, f"output cannot be written: {error.strerror}", EXIT_BAD_INPUT))
-        sys.exit(_explain(error, f"{type(error).__name__}: {error} (pilotfish --debug shows where)", EXIT_BUG))
+            code = _explain(error, f"output cannot be written: {error.strerror}", EXIT_BAD_INPUT)
+        else:
+            code = _explain(error, f"{type(error).__name__}: {error} (pilotfish --debug shows where)", EXIT_BUG)
+    _drop_what_cannot_be_written()
+    sys.exit(code)
+
+
+def _run() -> None:
+    """The command, and what stdout still holds of its output: when Python ends, an error can no longer be told."""
+    try:
+        app()
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Otherwise Python tries once more when it ends, complains in its own words and changes the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _replace_closed_streams() -> None:

@@ -87,12 +87,18 @@ def test_costs_that_find_no_room(
     assert "nothing could be kept" in finished.err
 
 
-def test_a_full_disk_behind_stdout(tiny_bundle: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "info", str(tiny_bundle)]
+@pytest.mark.parametrize(
+    "command", [["info", "{bundle}"], ["info", "{bundle}", "--json", "-"], ["--version"], ["--help"]]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stdout(tiny_bundle: Path, command: list[str], unbuffered: str) -> None:
+    """Whether it shows when a line is written or when all of them are."""
+    arguments = [word.format(bundle=tiny_bundle) for word in command]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        finished = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert finished.returncode == 2
-    assert finished.stderr == "error: output cannot be written: No space left on device\n"
+        program = [sys.executable, "-c", PROGRAM, *arguments]
+        finished = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert (finished.returncode, finished.stderr) == (2, "error: output cannot be written: No space left on device\n")
 
 
 def test_nothing_but_our_own_is_kept_for_later(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -237,3 +243,20 @@ def test_a_reader_that_has_seen_enough(tiny_bundle: Path) -> None:
     assert time.monotonic() - read < 100 * SECONDS_A_ROUND
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("command", [["--version"], ["--help"], ["info", "{bundle}", "--json", "-"]])
+def test_a_reader_that_has_seen_nothing(tiny_bundle: Path, command: list[str]) -> None:
+    """As ``pilotfish --version | true``."""
+    arguments = [word.format(bundle=tiny_bundle) for word in command]
+    reader, writer = os.pipe()
+    os.close(reader)
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+    )
+    os.close(writer)
+    assert (finished.returncode, finished.stderr) == (1, b"")
