@@ -41,6 +41,7 @@ set(pilotfish_engine_sources
   src/memory/float_rows.cpp
   src/model/weights.cpp
   src/model/graph_ports.cpp
+  src/model/recorded_passes.cpp
   src/model/session.cpp
   src/model/row_port.cpp
   src/model/hidden_rows.cpp
@@ -129,6 +130,7 @@ set(pilotfish_engine_tests
   graph_check_test
   bundle_files_test
   weights_file_test
+  recorded_passes_test
   recorded_rounds_test
   shared_pass_test
   cuda_measured_plan_test

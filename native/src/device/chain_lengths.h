@@ -53,8 +53,10 @@ inline std::vector<int32_t> recorded_lengths(int32_t max_drafted) {
 // Rows of a pass that is recorded: longer ones are worth more than their launches.
 inline constexpr int32_t kMostRecordedRows = 64;
 
-// Shapes of a session's passes whose recordings are kept, those used last. Most are of the ends of prompts.
+// Shapes of a session's passes whose recordings are kept (recorded_passes.h). Most are of the ends of prompts.
 inline constexpr int32_t kMostRecordedShapes = 32;
+// Of a shape, this one included; in a calibration each occurs seven times at least.
+inline constexpr int32_t kPassesBeforeRecording = 4;
 
 // Device memory of a pass of each model in a recording; 0 of one that is not there.
 struct RecordedPassBytes {

@@ -1,7 +1,5 @@
 #include "model/session.h"
 
-#include <algorithm>
-
 #include "base/platform/text.h"
 #include "device/chain_lengths.h"
 #include "model/provider_kernels.h"
@@ -9,7 +7,9 @@
 namespace pilotfish {
 
 Session::Session(std::shared_ptr<const Ort> ort, std::shared_ptr<CudaDevice> device, const Graph& graph)
-    : ort_(std::move(ort)), device_(std::move(device)) {
+    : ort_(std::move(ort)),
+      device_(std::move(device)),
+      recorded_([this](const RecordedPasses::Enqueue& enqueue) { return device_->record(enqueue); }) {
   OrtSessionOptionsPtr options;
   if (device_) {
     check_provider_kernels(*ort_, *device_, graph.placed, graph.file);
@@ -41,22 +41,7 @@ void Session::run() {
 
 void Session::run(const PassShape& shape) {
   if (!device_ || shape.num_rows > kMostRecordedRows) return run();
-  const auto found = std::ranges::find(recorded_, shape, &Recorded::shape);
-  if (found == recorded_.end()) {
-    // The first time runs as it is: ONNX Runtime's memory for this shape must exist before a recording.
-    recorded_.push_back({shape, nullptr});
-    return run();
-  }
-  std::rotate(found, found + 1, recorded_.end());
-  Recorded& last = recorded_.back();
-  if (!last.graph) {
-    const auto has_graph = [](const Recorded& each) { return each.graph != nullptr; };
-    if (std::ranges::count_if(recorded_, has_graph) >= kMostRecordedShapes) {
-      std::ranges::find_if(recorded_, has_graph)->graph.reset();
-    }
-    last.graph = device_->record([this] { run(); });
-  }
-  last.graph->launch();
+  recorded_.run(shape, [this] { run(); });
 }
 
 }  // namespace pilotfish

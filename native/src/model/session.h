@@ -12,20 +12,9 @@
 #include "device/cuda_device.h"
 #include "model/graph_ports.h"
 #include "model/ort.h"
+#include "model/recorded_passes.h"
 
 namespace pilotfish {
-
-// What decides which kernels a pass consists of, and over which memory.
-struct PassShape {
-  int32_t num_rows;
-  int32_t num_outputs = 0;
-  int32_t num_hidden = 0;
-  bool is_causal = true;
-  int32_t num_seqs = 1;
-  int32_t sequence_rows = 0;  // that none of several sequences has more of; 0: it is not known
-
-  bool operator==(const PassShape&) const = default;
-};
 
 class Session {
  public:
@@ -61,17 +50,11 @@ class Session {
   }
   // Runs over what is bound; on a device without waiting.
   void run();
-  // The same. On a device a pass of few rows whose shape occurs again is repeated from a recording: the same must be
+  // The same. On a device a pass of few rows whose shape occurs often is repeated from a recording: the same must be
   // bound.
   void run(const PassShape& shape);
 
  private:
-  // A pass of few rows that was recorded on the device.
-  struct Recorded {
-    PassShape shape;
-    std::unique_ptr<CudaGraph> graph;  // nullptr until its second time
-  };
-
   const std::shared_ptr<const Ort> ort_;
   const std::shared_ptr<CudaDevice> device_;
   std::unique_ptr<CudaOperators> operators_;
@@ -79,7 +62,7 @@ class Session {
   OrtSessionPtr session_;
   OrtIoBindingPtr binding_;
   std::optional<GraphPorts> ports_;
-  std::vector<Recorded> recorded_;  // the one that was used last is the last one
+  RecordedPasses recorded_;
 };
 
 }  // namespace pilotfish
