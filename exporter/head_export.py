@@ -39,7 +39,6 @@ class HeadSummary:
     format: str
     format_reason: str
     taps: tuple[int, ...]
-    num_graphs: int
     num_logits: int
     vocab_size: int
     logit_coverage: float | None  # share of the text's tokens that a trimmed output layer scores
@@ -120,7 +119,6 @@ def _summary(entry: HeadEntry, choice: Choice[WrittenHead], asked: FormatChoice,
         format=entry.format,
         format_reason=REASON if choice.is_chosen("linear", asked) else default,
         taps=entry.taps,
-        num_graphs=len(entry.graphs),
         num_logits=entry.num_logits,
         vocab_size=head.target.vocab_size,
         logit_coverage=None if vocabulary is None else vocabulary.coverage,

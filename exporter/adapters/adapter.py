@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ _PARTS = {  # endings of a pair's tensors
 }
 _WHOLE = (".weight", ".bias")
 _WRAPPERS = (".base_layer", ".modules_to_save")  # that peft puts between a module's name and its tensors
+# peft keeps several adapters of a model apart by names such as "default", which its save_pretrained leaves out.
+_NAMED = re.compile(
+    r"\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector|modules_to_save)"
+    r"\.(?!(?:weight|bias)$)([^.]+)(?=\.|$)"
+)
 _NUM_NAMED = 3
 
 
@@ -188,6 +194,12 @@ def open_adapter(name: str) -> Adapter:
     for tensor in file.names():
         if (kind := file.kind(tensor)) not in PLAIN_TYPES:
             raise UnsupportedModelError(f"{folder / _WEIGHTS} has {tensor} in {kind}; save it in F32 or F16")
+    named = sorted({found[2] for tensor in file.names() if (found := _NAMED.search(tensor))})
+    if len(named) > 1:
+        raise CheckpointError(
+            f"{folder / _WEIGHTS} has tensors of the adapters {', '.join(named)}; save one of them with peft's "
+            "save_pretrained"
+        )
     return Adapter(folder.name, folder, settings, file)
 
 
@@ -195,7 +207,7 @@ def _place(stored: str, *, is_text_part: bool) -> tuple[str, str] | None:
     """The tensor of the model that a tensor of an adapter is about, and as what."""
     if not stored.startswith(_PREFIX):
         return None
-    name = stored.removeprefix(_PREFIX)
+    name = _NAMED.sub(r".\1", stored.removeprefix(_PREFIX))
     ending = next((ending for ending in (*_PARTS, *_WHOLE) if name.endswith(ending)), None)
     if ending is None:
         return None

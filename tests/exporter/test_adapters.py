@@ -91,6 +91,17 @@ def test_a_pair_is_scaled_as_its_configuration_says(
     assert_close(merged_logits(base, adapter), expected)
 
 
+def test_names_that_peft_keeps_adapters_apart_by(base: Path, tmp_path: Path) -> None:
+    tensors = pair(Q_PROJ, 64, 64)
+    named = {name.replace(".weight", ".default.weight"): values for name, values in tensors.items()}
+    adapter = save_adapter(tmp_path / "adapter", named)
+    assert_close(merged_logits(base, adapter), expected_logits(base, {Q_PROJ: branch(tensors, Q_PROJ, 3.0)}))
+    others = {name.replace(".default", ".second"): 2 * values for name, values in named.items()}
+    both = save_adapter(tmp_path / "both", named | others)
+    with pytest.raises(CheckpointError, match="tensors of the adapters default, second; save one of them"):
+        merged_logits(base, both)
+
+
 def test_dora_scales_each_row(base: Path, tmp_path: Path) -> None:
     tensors = pair(Q_PROJ, 64, 64)
     magnitude = torch.rand(64) + 0.5
