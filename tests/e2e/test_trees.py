@@ -201,9 +201,9 @@ def test_a_trees_size() -> None:
 
 @pytest.mark.real
 def test_real_pair(real_bundle: Path) -> None:
-    """Fifty prompts and every kind of tree."""
+    """Twenty prompts and every kind of tree."""
     with Engine(real_bundle, threads=1, max_draft_tokens=MOST_TOKENS) as engine:
-        for index in range(50):
+        for index in range(20):
             text = f"Write {index % 7 + 1} sentences about the number {index}."
             ids = engine.encode_chat([{"role": "user", "content": text}]) if index % 2 else engine.encode(text)
             plain = engine.generate(ids, max_new_tokens=16, num_draft_tokens=0)
