@@ -12,8 +12,6 @@ source "$venv/bin/activate"
 
 # torch first and by its version: pip keeps it, and takes a CPU-only build of it where one is at hand.
 echo "installing into $venv, which takes minutes where torch must be fetched"
-# Python compiles what is imported; pip would compile all of it, which takes longer.
-export PIP_NO_COMPILE=1
 python -m pip install --quiet "torch==2.13.0"
 extras=cpu,export,structured,train,serve,report,test${MORE_EXTRAS:+,$MORE_EXTRAS}
 if command -v chromium google-chrome >/dev/null; then extras+=,browser; fi # pages are looked at in a browser where one is

@@ -55,8 +55,9 @@ inline constexpr int32_t kMostRecordedRows = 64;
 
 // Shapes of a session's passes whose recordings are kept (recorded_passes.h). Most are of the ends of prompts.
 inline constexpr int32_t kMostRecordedShapes = 32;
-// Of a shape, this one included; in a calibration each occurs seven times at least.
+// Which pass of a shape is recorded; in a calibration each shape has seven at least.
 inline constexpr int32_t kPassesBeforeRecording = 4;
+static_assert(kPassesBeforeRecording > 1, "ONNX Runtime's memory for a shape must exist before a recording");
 
 // Device memory of a pass of each model in a recording; 0 of one that is not there.
 struct RecordedPassBytes {

@@ -9,7 +9,7 @@ namespace pilotfish {
 void RecordedPasses::run(const PassShape& shape, const Enqueue& enqueue) {
   ++now_;
   Pass& pass = found(shape);
-  if (!pass.graph && is_worth_recording(pass)) pass.graph = record_(enqueue);
+  if (!pass.graph && takes_place(pass)) pass.graph = record_(enqueue);
   if (pass.graph) {
     pass.graph->launch();
   } else {
@@ -26,7 +26,7 @@ RecordedPasses::Pass& RecordedPasses::found(const PassShape& shape) {
   return passes_.back();
 }
 
-bool RecordedPasses::is_worth_recording(Pass& pass) {
+bool RecordedPasses::takes_place(Pass& pass) {
   if (pass.num_counted + 1 < kPassesBeforeRecording) return false;
   const auto is_recorded = [](const Pass& each) { return each.graph != nullptr; };
   if (std::ranges::count_if(passes_, is_recorded) < kMostRecordedShapes) return true;

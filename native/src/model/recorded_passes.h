@@ -45,7 +45,8 @@ class RecordedPasses {
   };
 
   Pass& found(const PassShape& shape);
-  bool is_worth_recording(Pass& pass);
+  // Whether the pass is to be recorded now. If all places are taken, the recording used longest ago is dropped for it.
+  bool takes_place(Pass& pass);
 
   const Record record_;
   std::vector<Pass> passes_;
